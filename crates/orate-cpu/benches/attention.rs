@@ -34,6 +34,7 @@ const CASES: &[Case] = &[
     Case { mask: Mask::Window { left: 71 }, ..case("codec, 25 frames", 25, 96, 16, 64) },
     Case { kv_heads: 8, mask: Mask::Causal, ..case("talker, prompt", 64, 64, 16, 128) },
     Case { kv_heads: 8, ..case("talker, frame", 1, 500, 16, 128) },
+    Case { mask: Mask::Causal, ..case("T3, code", 1, 450, 16, 64) },
     Case { kv_heads: 8, ..case("predictor", 1, 10, 16, 128) },
 ];
 

@@ -31,7 +31,8 @@ impl CpuDevice {
     }
 
     /// Returns the device with another weight format for matmuls. Kernels widen `f16` and `bf16` on load;
-    /// q8_0 and q4_0 are multiplied as integers with activations rounded to 8 bits. Accumulation is f32.
+    /// q8_0 and q4_0 are multiplied as integers with activations rounded to 8 bits. With bf16, q8_0 and q4_0,
+    /// attention that follows the weights is multiplied in bf16 by processors that can. Accumulation is f32.
     ///
     /// # Errors
     /// The CPU does not support the format.

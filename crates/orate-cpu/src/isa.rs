@@ -109,6 +109,26 @@ impl Isa {
         false
     }
 
+    /// Whether pairs of bf16 numbers can be multiplied: [`Isa::run_bf16`].
+    pub fn has_bf16(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return matches!(self.0, Level::Vnni | Level::Amx) && is_x86_feature_detected!("avx512bf16");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
+    /// Runs `kernel` compiled with AVX-512 BF16.
+    ///
+    /// # Panics
+    /// The set is without it.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(crate) fn run_bf16<K: crate::arch::x86::Bf16Kernel>(self, kernel: K) {
+        assert!(self.has_bf16(), "{self} without bf16");
+        // SAFETY: the feature was detected, and these levels have the others.
+        unsafe { crate::arch::x86::run_bf16(kernel) }
+    }
+
     /// The set that all kernels but matmuls use.
     pub(crate) fn vectors(self) -> &'static str {
         match self.0 {

@@ -57,6 +57,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for reading them.
     unsafe fn load_i8(self, p: *const i8) -> Self::V;
+    /// Writes `LANES` signed bytes, the nearest integers (halves to even, NaN as 0), and returns them. The
+    /// integers must be in the range of a byte.
+    ///
+    /// # Safety
+    /// `p` must be valid for writing them.
+    unsafe fn store_i8(self, p: *mut i8, v: Self::V) -> Self::V;
     /// All lanes the half-precision number at `p`.
     ///
     /// # Safety
@@ -201,6 +207,13 @@ impl Simd for Portable {
     unsafe fn load_i8(self, p: *const i8) -> Self::V {
         // SAFETY: the caller vouches for eight bytes at `p`.
         std::array::from_fn(|i| f32::from(unsafe { *p.add(i) }))
+    }
+    #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8, v: Self::V) -> Self::V {
+        let bytes = self.round(v).map(|x| x as i8);
+        // SAFETY: the caller vouches for eight bytes at `p`.
+        unsafe { p.cast::<[i8; 8]>().write(bytes) };
+        bytes.map(f32::from)
     }
     #[inline(always)]
     unsafe fn splat_f16(self, p: *const u16) -> Self::V {

@@ -37,12 +37,13 @@ pub(crate) fn kernel(op: &Op) -> Box<dyn OpKernel + '_> {
         Op::MulRow => Box::new(elementwise::MulRow),
         Op::Combine { a, b } => Box::new(elementwise::Combine { a: *a, b: *b }),
         Op::Scale { factor } => Box::new(elementwise::Scale { factor: *factor }),
-        Op::Attention { heads, scale, mask, relative, bias, .. } => Box::new(attention::Op {
+        Op::Attention { heads, scale, mask, relative, bias, follows_weights } => Box::new(attention::Op {
             heads: *heads,
             scale: *scale,
             mask: *mask,
             relative: relative.as_ref(),
             bias: *bias,
+            follows_weights: *follows_weights,
         }),
         Op::RelativeScores { heads, scale } => Box::new(relative_scores::Op { heads: *heads, scale: *scale }),
         Op::RotaryTable { theta } => Box::new(rotary::RotaryTable { theta }),

@@ -457,7 +457,7 @@ pub trait Conversion: Send + Sync {
     /// [`OptionSpec::converts`].
     ///
     /// # Errors
-    /// The recording is too short, or the voice is unknown.
+    /// The recording is too short, or the voice is unknown or of another family.
     fn convert(
         self: Arc<Self>,
         samples: &[f32],

@@ -4,8 +4,10 @@
 //! memories; a [`PooledMemory`] returns to its pool when it is dropped, also when a panic drops it.
 
 use orate_graph::{
-    Buffer, Counters, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan, WeightLoader,
+    Buffer, BufferKind, Counters, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan,
+    WeightLoader,
 };
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -203,6 +205,34 @@ impl Drop for PooledMemory {
             kept.push(memory);
         }
     }
+}
+
+/// Compiles graphs for a device, whose weights are not read.
+///
+/// # Errors
+/// The device lacks an op.
+pub fn compile(device: &dyn Device, graphs: Vec<Graph>) -> Result<Vec<Plan>, DeviceError> {
+    graphs.into_iter().map(|g| Ok(Plan::compile(g, device)?)).collect()
+}
+
+/// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.
+pub fn memory(plans: &[Plan]) -> u64 {
+    let mut buffers = HashMap::new();
+    for b in plans.iter().flat_map(Plan::buffers) {
+        let largest = buffers.entry(&b.name).or_insert(0);
+        *largest = b.dtype.bytes_of(&b.shape).max(*largest);
+    }
+    let temporaries = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
+    (buffers.values().sum::<usize>() + temporaries) as u64
+}
+
+/// Bytes that a row takes in the caches of these plans, which hold `capacity` rows.
+pub fn row_bytes(plans: &[Plan], capacity: usize) -> usize {
+    let of_plan = |p: &Plan| {
+        let caches = p.buffers().iter().filter(|b| b.kind == BufferKind::Cache);
+        caches.map(|b| b.dtype.bytes_of(&b.shape) / capacity).sum::<usize>()
+    };
+    plans.iter().map(of_plan).max().unwrap_or(0)
 }
 
 /// The states of a plan.

@@ -344,7 +344,8 @@ impl Engine {
         let accepts = self.inner.model.accepts().iter().filter(|spec| spec.converts);
         let model = format!("voice conversion with {}", self.family_name());
         options.check(&model, &accepts.copied().collect::<Vec<_>>(), &[])?;
-        self.check_options_voice(options)?;
+        // Which voices it can take is known to the conversion, which needs less of them than speech.
+        one_voice(options)?;
         match &options.language {
             None => Ok(conversion),
             Some(language) => Err(Error::Option {
@@ -472,24 +473,25 @@ impl Engine {
     fn check(&self, options: &Options) -> Result<()> {
         let accepts = self.inner.model.accepts();
         options.check(self.family_name(), accepts, &families::declared(self.inner.families))?;
-        self.check_options_voice(options)
-    }
-
-    fn check_options_voice(&self, options: &Options) -> Result<()> {
-        match (&options.cloned, &options.voice) {
-            (Some(_), Some(voice)) => Err(Error::Option {
-                option: "voice",
-                got: format!("`{voice}` and one made from a recording"),
-                allowed: "speak with one or the other".to_owned(),
-            }),
-            (Some(cloned), None) => self.check_voice(cloned),
-            (None, _) => Ok(()),
-        }
+        one_voice(options)?;
+        options.cloned.iter().try_for_each(|voice| self.check_voice(voice))
     }
 
     /// Returns an error in a forked process, before taking any lock that may be held forever there.
     fn check_home(&self) -> Result<()> {
         Ok(self.inner.home.check(&self.inner.device.name())?)
+    }
+}
+
+/// Refuses two voices at once.
+fn one_voice(options: &Options) -> Result<()> {
+    match (&options.cloned, &options.voice) {
+        (Some(_), Some(voice)) => Err(Error::Option {
+            option: "voice",
+            got: format!("`{voice}` and one made from a recording"),
+            allowed: "speak with one or the other".to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::simd::{ByteKernel, ByteSimd, Kernel, Simd};
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 /// Proof that AVX2, FMA and F16C were detected.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +11,54 @@ pub struct Avx2(());
 /// Proof that AVX-512 F, BW, VL and DQ were detected, and VNNI if the parameter is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512<const VNNI: bool>(());
+
+/// Proof that AVX-512 BF16 was detected. Pairs of bf16 numbers lie in the lanes of float vectors, the first
+/// number in the lower half.
+#[derive(Clone, Copy, Debug)]
+pub struct Bf16(());
+
+impl Bf16 {
+    /// `sum + a₀ · b₀ + a₁ · b₁` in each lane, for the pairs a and b. Subnormal numbers count as zero.
+    #[inline(always)]
+    pub fn dot2(self, sum: __m512, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves that the feature is there; both types are 64 bytes without padding.
+        unsafe {
+            let a: __m512bh = transmute(a);
+            let b: __m512bh = transmute(b);
+            _mm512_dpbf16_ps(sum, a, b)
+        }
+    }
+    /// Rounds 32 numbers, to nearest even, and returns their pairs in order.
+    #[inline(always)]
+    pub fn round(self, low: __m512, high: __m512) -> __m512 {
+        // SAFETY: as for `dot2`.
+        unsafe { transmute(_mm512_cvtne2ps_pbh(high, low)) }
+    }
+    /// Rounds 32 numbers and returns pairs of one number of each vector.
+    #[inline(always)]
+    pub fn interleave(self, first: __m512, second: __m512) -> __m512 {
+        // SAFETY: as for `dot2`.
+        unsafe {
+            let first: __m256i = transmute(_mm512_cvtneps_pbh(first));
+            let second: __m256i = transmute(_mm512_cvtneps_pbh(second));
+            let second = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(second));
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(first), second))
+        }
+    }
+}
+
+/// A computation on pairs of bf16 numbers. Called by [`crate::Isa::run_bf16`].
+pub trait Bf16Kernel {
+    /// Runs the computation. Mark the implementation `#[inline(always)]`.
+    fn run(self, s: Avx512<false>, pairs: Bf16);
+}
+
+/// # Safety
+/// The machine must have AVX-512 F, BW, VL, DQ and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
+pub(crate) unsafe fn run_bf16<K: Bf16Kernel>(kernel: K) {
+    kernel.run(Avx512::<false>(()), Bf16(()));
+}
 
 /// # Safety
 /// The machine must have AVX2, FMA and F16C.
@@ -84,6 +133,17 @@ impl Simd for Avx2 {
     unsafe fn load_i8(self, p: *const i8) -> Self::V {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8, v: Self::V) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe {
+            let numbers = _mm256_cvtps_epi32(_mm256_and_ps(v, _mm256_cmp_ps::<_CMP_ORD_Q>(v, v)));
+            let (low, high) = (_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers));
+            let words = _mm_packs_epi32(low, high);
+            _mm_storel_epi64(p.cast(), _mm_packs_epi16(words, words));
+            _mm256_cvtepi32_ps(numbers)
+        }
     }
     #[inline(always)]
     unsafe fn splat_f16(self, p: *const u16) -> Self::V {
@@ -265,6 +325,15 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn load_i8(self, p: *const i8) -> Self::V {
         // SAFETY: the token proves the feature, the caller vouches for the memory.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8, v: Self::V) -> Self::V {
+        // SAFETY: the token proves the feature, the caller vouches for the memory.
+        unsafe {
+            let numbers = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(v, v), v);
+            _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(numbers));
+            _mm512_cvtepi32_ps(numbers)
+        }
     }
     #[inline(always)]
     unsafe fn splat_f16(self, p: *const u16) -> Self::V {

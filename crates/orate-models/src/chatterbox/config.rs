@@ -138,6 +138,15 @@ impl T3Config {
         }
     }
 
+    /// Codes of an utterance at most, each of which has a position of its own in some models.
+    pub fn most_codes(&self) -> usize {
+        match self.backbone {
+            // The start of speech has position 0.
+            Backbone::Llama => self.speech_positions - 1,
+            Backbone::Gpt2 => self.text_positions,
+        }
+    }
+
     /// Rows of a prompt and frames at most.
     pub fn positions(&self) -> usize {
         match self.backbone {

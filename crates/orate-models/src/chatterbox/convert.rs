@@ -13,6 +13,7 @@
 
 use super::config::{FRAMES_PER_CODE, MEL, SAMPLES_PER_CODE, SAMPLES_PER_FRAME};
 use super::encoders::{ENCODER_RATE, Encoders, FEATURES_PER_CODE, HOP, features};
+use super::growing::cross_fade;
 use super::options::Options as Own;
 use super::pipeline::Chatterbox;
 use super::s3gen::{FlowSettings, Noise, Reference};
@@ -77,7 +78,7 @@ impl Converting {
         sample_rate: u32,
         options: &Options,
     ) -> Result<Converting, ModelError> {
-        let reference = model.voice(options)?.reference;
+        let reference = model.converting_voice(options)?.reference;
         let progress = Progress::new(options, model.sample_rate());
         let slow = resample_sinc(samples, sample_rate, ENCODER_RATE, SincFilter::SoxrHq)?;
         progress.cancel.check()?;
@@ -214,14 +215,6 @@ fn cuts(loudness: &[f64]) -> Vec<usize> {
     cuts
 }
 
-/// Mixes the end of what came before into the beginning of what follows.
-fn cross_fade(before: &[f32], after: &mut [f32]) {
-    for (i, (a, b)) in before.iter().zip(after).enumerate() {
-        let part = (i as f32 + 0.5) / before.len() as f32;
-        *b = a * (1.0 - part) + *b * part;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,16 +234,5 @@ mod tests {
             assert!(longest + 2 * AROUND <= MOST_WHOLE, "{codes}: {cuts:?}");
             assert!(cuts.windows(2).all(|w| w[0] < w[1]), "{codes}: {cuts:?}");
         }
-    }
-
-    #[test]
-    fn equal_pieces_are_unchanged_by_a_cross_fade() {
-        let mut after = vec![0.5; 6];
-        cross_fade(&[0.5; 4], &mut after);
-        assert_eq!(after, [0.5; 6]);
-        cross_fade(&[], &mut after);
-        assert_eq!(after, [0.5; 6]);
-        cross_fade(&[1.5; 2], &mut after);
-        assert_eq!(after, [1.25, 0.75, 0.5, 0.5, 0.5, 0.5]);
     }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// Samples per second that all encoders but the prompt mel read.
 pub(super) const ENCODER_RATE: u32 = 16_000;
 /// Seconds of a recording that S3Gen reads.
-const REFERENCE_SECONDS: usize = 10;
+pub(super) const REFERENCE_SECONDS: usize = 10;
 /// Frames of the speech tokenizer's features for a code.
 pub(super) const FEATURES_PER_CODE: usize = 4;
 /// Samples of a frame of its features.

@@ -97,7 +97,9 @@ pub fn step(g: &mut Graph, c: &EstimatorConfig, frames: usize, steps: usize) -> 
     let mu = g.input(MU, DType::F32, [1, frames, MEL])?;
     let speaker = g.input(SPEAKER, DType::F32, [1, MEL])?;
     let condition = g.input(CONDITION, DType::F32, [1, frames, MEL])?;
-    let zeros = g.constant(Weight::fill(0.0, [1, frames, MEL]), 1)?;
+    // A row that is repeated: a device keeps constants, and there are many lengths.
+    let zeros = g.constant(Weight::fill(0.0, [1, MEL]), frames)?;
+    let zeros = g.reshape(zeros, [1, frames, MEL])?;
     let speaker = g.add_row(zeros, speaker)?;
     let mut all = g.concat(&[x, mu, speaker, condition], 2)?; // [1, F, 320]
     if c.rows() == 2 {

@@ -3,11 +3,12 @@
 use super::DEFAULT_VOICE;
 use super::config::{CODES_PER_SECOND, NAME, SAMPLE_RATE, SILENCE};
 use super::files::Files;
+use super::footprint::footprint;
 use super::goldens::Comparer;
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
 use super::s3gen::{Noise, S3GenPlan};
-use super::speak::Pieces;
+use super::speak::{Pieces, make_plans};
 use super::t3::CacheSizes;
 use super::t3_plans::{T3, T3Plan};
 use super::voice::{TAG, Voice};
@@ -15,8 +16,9 @@ use crate::decoding::session::{Session, capacity};
 use crate::decoding::{Decoding, MOST_UTTERANCES, StartOptions};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
-    Cancel, Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, MatmulSize, Model,
-    ModelError, ModelFiles, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size, VoiceInfo,
+    Cancel, Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize,
+    Model, ModelError, ModelFiles, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size,
+    SpeechLength, VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -122,6 +124,15 @@ impl ModelFiles for Files {
         Description { kind: format!("{NAME} {}", self.variant.name()), facts }
     }
 
+    fn footprint(
+        &self,
+        device: &dyn Device,
+        options: &PlaceOptions,
+        length: SpeechLength,
+    ) -> Result<Option<Footprint>, ModelError> {
+        footprint(self, device, options.kv, length).map(Some)
+    }
+
     fn place(
         self: Box<Self>,
         device: Arc<dyn Device>,
@@ -146,6 +157,10 @@ impl Model for Chatterbox {
 
     fn speak(self: Arc<Self>, text: &str, options: &Options) -> Result<Box<dyn Chunks>, ModelError> {
         Ok(Box::new(Pieces::new(self, text, options)?))
+    }
+
+    fn warm_up(self: Arc<Self>, options: &Options, callers: usize) -> Result<(), ModelError> {
+        make_plans(&self, options, callers)
     }
 
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {

@@ -19,7 +19,7 @@
 
 use super::config::{FlowEncoderConfig, MEL, X_VECTOR};
 use crate::blocks::{Conv, Scope, tap_channels_first};
-use orate_graph::{Activation, AttentionMask, DType, Graph, GraphError, Norm, Op, Value, Weight};
+use orate_graph::{Activation, AttentionMask, DType, Graph, GraphError, Norm, Op, Padding, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -100,8 +100,7 @@ pub fn build(g: &mut Graph, c: &FlowEncoderConfig, codes: usize, prompt: usize) 
     let speaker = w.linear(g, x_vector, "spk_embed_affine_layer", [X_VECTOR, MEL])?;
     g.output(SPEAKER, speaker)?;
     let mel = g.input(PROMPT_MEL, DType::F32, [1, prompt, MEL])?;
-    let zeros = g.constant(Weight::fill(0.0, [1, frames - prompt, MEL]), 1)?;
-    let condition = g.concat(&[mel, zeros], 1)?;
+    let condition = g.pad(mel, Padding::Zero, 0, frames - prompt)?;
     g.output(CONDITION, condition)
 }
 

@@ -13,7 +13,7 @@ use orate_graph::{CacheFormat, Device};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of kept states of voices: at least one of the largest, 376 rows of Turbo in f32.
-const PREFIX_BYTES: usize = 256 << 20;
+pub(super) const PREFIX_BYTES: usize = 256 << 20;
 
 /// Conditioning rows that are kept: they take a few megabytes at most.
 const CONDITIONINGS_KEPT: usize = 16;
@@ -119,10 +119,18 @@ impl Chatterbox {
     /// # Errors
     /// There is none, it is unknown, or it does not fit.
     pub(super) fn voice(&self, options: &Options) -> Result<Voice, ModelError> {
+        let voice = self.converting_voice(options)?;
+        self.check_voice(&voice)?;
+        Ok(voice)
+    }
+
+    /// The voice to convert to, of which only the reference of S3Gen is read.
+    ///
+    /// # Errors
+    /// There is none, or it is unknown.
+    pub(super) fn converting_voice(&self, options: &Options) -> Result<Voice, ModelError> {
         if let Some(cloned) = &options.cloned {
-            let voice = Voice::try_from(&**cloned)?;
-            self.check_voice(&voice)?;
-            return Ok(voice);
+            return Voice::try_from(&**cloned);
         }
         if let Some(name) = options.voice.as_deref().filter(|name| *name != super::DEFAULT_VOICE) {
             let known = self.facts.voices.iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");

@@ -59,7 +59,7 @@ impl S3GenPlan {
             S3GenPlan::Step { frames, steps } => estimator::step(&mut g, &c.estimator, frames, steps)?,
             S3GenPlan::Vocoder { frames, first, count, source } => {
                 let latent = g.input(estimator::LATENT, DType::F32, [1, frames, MEL])?;
-                let mel = g.slice(latent, 1, first, count)?;
+                let mel = g.slice(latent, 1, first - source.lead(), count + source.lead())?;
                 vocoder::build(&mut g, &Scope::of(weights), &c.vocoder, mel, source)?;
             }
         }
@@ -68,11 +68,11 @@ impl S3GenPlan {
 
     /// The plans of `codes` codes after a prompt of `prompt` mel frames, and how often each runs.
     pub fn of_utterance(codes: usize, prompt: usize, steps: usize) -> [(S3GenPlan, usize); 3] {
-        let frames = FRAMES_PER_CODE * codes;
+        let (frames, source) = (FRAMES_PER_CODE * codes, Source::Seeded { before: 0 });
         [
             (S3GenPlan::Prepare { codes, prompt, steps, noise: true }, 1),
             (S3GenPlan::Step { frames, steps }, steps),
-            (S3GenPlan::Vocoder { frames, first: prompt, count: frames - prompt, source: Source::Seeded }, 1),
+            (S3GenPlan::Vocoder { frames, first: prompt, count: frames - prompt, source }, 1),
         ]
     }
 }
@@ -130,6 +130,16 @@ pub struct FlowSettings {
     pub guidance: f32,
 }
 
+impl FlowSettings {
+    /// Those of the official code.
+    pub(super) fn usual(c: &S3GenConfig) -> FlowSettings {
+        match c.estimator.is_meanflow {
+            true => FlowSettings { steps: 2, guidance: 0.0 },
+            false => FlowSettings { steps: 10, guidance: 0.7 },
+        }
+    }
+}
+
 /// S3Gen of a model on a device. Shared by any number of threads.
 pub struct S3Gen {
     config: S3GenConfig,
@@ -155,10 +165,7 @@ impl S3Gen {
 
     /// Steps and guidance where nothing else is asked for.
     pub fn default_settings(&self) -> FlowSettings {
-        match self.config.estimator.is_meanflow {
-            true => FlowSettings { steps: 2, guidance: 0.0 },
-            false => FlowSettings { steps: 10, guidance: 0.7 },
-        }
+        FlowSettings::usual(&self.config)
     }
 
     /// Begins speech in the voice of `reference`.
@@ -269,31 +276,45 @@ impl Session<'_> {
     /// # Errors
     /// The device failed.
     pub fn vocode(&mut self, part: Range<usize>, noise: Noise<'_>) -> Result<Vec<f32>, ModelError> {
+        let phases = match noise {
+            Noise::Seed(seed) => random_phases(seed),
+            Noise::Given { phases, .. } => phases.to_vec(),
+        };
+        self.vocode_from(part, noise, &phases)
+    }
+
+    /// As [`Session::vocode`], with phases of the harmonics at the first sample of the part in place of those
+    /// of the noise, which are phases at the beginning of the speech.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn vocode_from(
+        &mut self,
+        part: Range<usize>,
+        noise: Noise<'_>,
+        phases: &[f32],
+    ) -> Result<Vec<f32>, ModelError> {
         let (model, count) = (self.model, part.len());
         let first = self.reference.frames() + part.start;
         let source = match noise {
-            Noise::Seed(_) => Source::Seeded,
+            Noise::Seed(_) => Source::Seeded { before: part.start },
             Noise::Given { pitch: None, .. } => Source::Noise,
             Noise::Given { pitch: Some(_), .. } => Source::Pitch,
         };
         let plan = S3GenPlan::Vocoder { frames: self.frames, first, count, source };
         let plan = model.plan(plan, self.taps)?;
         let m = self.memory.get();
-        let phases = match noise {
-            Noise::Seed(seed) => {
-                m.set_index(vocoder::NOISE_SEED, seed ^ SOURCE);
-                random_phases(seed)
-            }
-            Noise::Given { phases, source, pitch, .. } => {
+        match noise {
+            Noise::Seed(seed) => m.set_index(vocoder::NOISE_SEED, seed ^ SOURCE),
+            Noise::Given { source, pitch, .. } => {
                 if let Some(pitch) = pitch {
                     m.write_f32(vocoder::PITCH, &[1, count, 1].into(), pitch)?;
                 }
                 let shape = [1, SAMPLES_PER_FRAME * count, HARMONICS];
                 m.write_f32(vocoder::NOISE, &shape.into(), source)?;
-                phases.to_vec()
             }
-        };
-        m.write_f32(vocoder::PHASES, &[1, HARMONICS].into(), &phases)?;
+        }
+        m.write_f32(vocoder::PHASES, &[1, HARMONICS].into(), phases)?;
         plan.run(m)?;
         let mut samples = vec![];
         m.read_f32(vocoder::WAV, &mut samples)?;
@@ -327,7 +348,7 @@ impl Session<'_> {
 const SOURCE: u64 = 0x736f_7572_6365;
 
 /// Phases of the harmonics: that of the first is 0, the others are anywhere.
-fn random_phases(seed: u64) -> Vec<f32> {
+pub(super) fn random_phases(seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
         // SplitMix64 (Steele et al. 2014).

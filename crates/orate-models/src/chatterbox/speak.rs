@@ -1,15 +1,17 @@
 //! Speaks texts piece by piece.
 //!
 //! A text is cut into pieces of whole sentences. T3 makes the codes of a piece, S3Gen the samples of all its
-//! codes: attention in S3Gen sees the whole piece.
+//! codes: attention in S3Gen sees the whole piece. Where a device is fast enough to run S3Gen several times,
+//! a listener gets the first samples of a piece before its last codes are made ([`super::growing`]).
 
-use super::config::{END_OF_SPEECH, SILENCE, START_OF_SPEECH, Variant};
+use super::config::{END_OF_SPEECH, FRAMES_PER_CODE, SILENCE, START_OF_SPEECH, Variant};
+use super::growing::{AHEAD, Growing, LEAST, Setting, first_plans};
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
-use super::s3gen::{FlowSettings, Noise};
-use super::t3_plans::{Conditioning, T3};
+use super::s3gen::{FlowSettings, S3GenPlan};
+use super::t3_plans::{Conditioning, Prompt, T3};
 use super::voice::Voice;
-use crate::decoding::{StartOptions, Step, Utterance, is_runaway};
+use crate::decoding::{DrawSettings, StartOptions, Step, Utterance, is_runaway};
 use crate::pieces::{Progress, first_damaged, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
@@ -23,6 +25,14 @@ const MOST_CHARS: usize = 300;
 const MOST_IDEOGRAPHS: usize = 100;
 /// The first character of East Asian scripts.
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
+/// Codes of the first chunk of a piece where nothing else is asked for.
+const FIRST_CHUNK: usize = 10;
+/// Codes that a chunk adds at most.
+const LARGEST_CHUNK: usize = 100;
+/// Words between the texts that plans are compiled for.
+const WARM_UP_WORDS: usize = 8;
+/// Codes of a character of slow speech.
+const CODES_PER_CHAR: usize = 2;
 /// Codes of silence after the speech of Turbo and Nano.
 const SILENT_CODES: usize = 3;
 
@@ -43,8 +53,29 @@ pub(super) struct Pieces {
     flow: FlowSettings,
     progress: Progress,
     warnings: Vec<String>,
+    /// Codes of the first chunk of a piece; `None` where pieces are whole.
+    first_chunk: Option<usize>,
+    current: Option<Speaking>,
     times: [Duration; STAGES.len()],
-    codes: usize,
+    /// Codes that were made.
+    frames: usize,
+    /// Ids and codes of the pieces that were spoken.
+    sizes: Vec<[usize; 2]>,
+}
+
+/// A piece that is being spoken.
+struct Speaking {
+    text: String,
+    ids: Vec<i32>,
+    attempts: usize,
+    seed: u64,
+    utterance: Utterance<T3>,
+    codes: Vec<i32>,
+    /// How many codes the next chunk ends with.
+    chunk: Option<usize>,
+    growing: Growing,
+    /// Work of T3 that earlier chunks have counted.
+    counted: Counters,
 }
 
 impl Pieces {
@@ -70,6 +101,8 @@ impl Pieces {
         model.draw_settings(&own, 0).check()?;
         let flow = model.flow_settings(&own);
         let progress = Progress::new(o, model.sample_rate());
+        let usual = if model.device().pacing().side_by_side { FIRST_CHUNK } else { 0 };
+        let first_chunk = if o.whole_pieces { 0 } else { own.first_chunk.unwrap_or(usual) };
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
@@ -79,97 +112,159 @@ impl Pieces {
             flow,
             progress,
             warnings,
+            first_chunk: Some(first_chunk).filter(|codes| *codes > 0),
+            current: None,
             times: Default::default(),
-            codes: 0,
+            frames: 0,
+            sizes: vec![],
         })
     }
 
-    /// Codes of a piece, and why they end.
-    fn codes(
-        &mut self,
-        ids: &[i32],
-        seed: u64,
-    ) -> Result<(Vec<i32>, FinishReason, Counters, usize), ModelError> {
-        let model = self.model.clone();
+    /// A piece as T3 reads it, and how its codes are drawn.
+    fn prompt(&self, ids: &[i32], seed: u64) -> Result<(Prompt, DrawSettings), ModelError> {
+        let model = &self.model;
         let prompt = model.prompt(self.conditioning.clone(), ids.to_vec())?;
         let mut settings = model.draw_settings(&self.own, seed);
         // Room for what the prompt leaves.
         let config = &model.talking()?.config;
         let rows = config.conditioning_rows(of_t3(&self.voice).len()) + ids.len() + config.starts();
-        settings.max_frames = settings.max_frames.min(config.positions().saturating_sub(rows)).max(1);
+        let room = config.positions().saturating_sub(rows).min(config.most_codes());
+        settings.max_frames = settings.max_frames.min(room).max(1);
+        Ok((prompt, settings))
+    }
+
+    /// Begins a piece.
+    fn start(&self, text: String, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
+        let seed = attempt_seed(self.progress.seed(), attempts);
+        let (prompt, settings) = self.prompt(&ids, seed)?;
+        let utterance = self.model.t3()?.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?;
+        let (codes, growing, counted) = (vec![], Growing::default(), Counters::default());
+        Ok(Speaking {
+            text,
+            ids,
+            attempts,
+            seed,
+            utterance,
+            codes,
+            chunk: self.first_chunk,
+            growing,
+            counted,
+        })
+    }
+
+    /// Makes codes up to the end of the piece, or until there are enough for a chunk.
+    fn codes(&mut self, speaking: &mut Speaking) -> Result<Option<FinishReason>, ModelError> {
         let begun = Instant::now();
-        let mut utterance: Utterance<T3> =
-            model.t3()?.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?;
-        self.times[PROMPT] += begun.elapsed();
-        let begun = Instant::now();
-        let (mut all, mut codes) = (vec![], vec![]);
+        let mut codes = vec![];
+        let enough = speaking.chunk.map(|chunk| chunk + AHEAD);
         let finish = loop {
-            self.progress.cancel.check()?;
-            match utterance.next_frame(&mut codes)? {
-                Step::Frame => all.extend_from_slice(&codes),
-                Step::End(FinishReason::Length) if self.own.max_codes.is_none() => {
-                    break FinishReason::Runaway;
-                }
-                Step::End(reason) => break reason,
+            if enough.is_some_and(|enough| speaking.codes.len() >= enough) {
+                break None;
             }
-            if is_runaway(&all) {
-                break FinishReason::Runaway;
+            self.progress.cancel.check()?;
+            match speaking.utterance.next_frame(&mut codes)? {
+                Step::Frame => speaking.codes.extend_from_slice(&codes),
+                Step::End(FinishReason::Length) if self.own.max_codes.is_none() => {
+                    break Some(FinishReason::Runaway);
+                }
+                Step::End(reason) => break Some(reason),
+            }
+            self.frames += 1;
+            if is_runaway(&speaking.codes) {
+                break Some(FinishReason::Runaway);
             }
         };
         self.times[CODE] += begun.elapsed();
-        self.codes += all.len();
-        Ok((all, finish, utterance.counters(), utterance.reused_rows()))
+        Ok(finish)
     }
 
-    fn piece(&mut self, text: String, ids: &[i32]) -> Result<Chunk, ModelError> {
+    /// The next chunk of a piece. A piece with runaway generation is spoken again if none of it was returned.
+    fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk, ModelError> {
         let mut counters = Counters::default();
-        let (seed, retries) = (self.progress.seed(), self.own.retries.unwrap_or(1));
-        let mut attempts = 0;
-        let (codes, finish, prefix_rows, seed) = loop {
-            attempts += 1;
-            let seed = attempt_seed(seed, attempts);
-            let (codes, finish, used, reused) = self.codes(ids, seed)?;
-            counters += used;
-            if finish != FinishReason::Runaway || attempts > retries {
-                break (codes, finish, reused, seed);
+        loop {
+            let finish = self.codes(speaking)?;
+            let used = speaking.utterance.counters();
+            counters += used - std::mem::replace(&mut speaking.counted, used);
+            let is_first = speaking.growing.is_silent();
+            if finish == Some(FinishReason::Runaway)
+                && is_first
+                && speaking.attempts <= self.own.retries.unwrap_or(1)
+            {
+                let (text, ids) = (speaking.text.clone(), speaking.ids.clone());
+                *speaking = self.start(text, ids, speaking.attempts + 1)?;
+                continue;
             }
-        };
-        let codes = spoken(self.model.files().variant, codes);
-        let samples = match codes.is_empty() {
-            true => vec![],
-            false => {
-                let (samples, used) = self.samples(&codes, seed)?;
-                counters += used;
-                samples
+            let variant = self.model.files().variant;
+            let codes = match finish {
+                Some(_) => spoken(variant, speaking.codes.clone()),
+                None => speech(&speaking.codes),
+            };
+            let enough = if finish.is_some() { 1 } else { LEAST };
+            let mut samples = vec![];
+            if codes.len() >= enough {
+                // The last code of Multilingual is noise, which the official code leaves out too.
+                let cut =
+                    if variant == Variant::Multilingual && codes.len() > 1 { FRAMES_PER_CODE } else { 0 };
+                let s3gen = self.model.s3gen();
+                let (reference, cancel) = (&self.voice.reference, &self.progress.cancel);
+                let setting = Setting { s3gen, reference, flow: self.flow, seed: speaking.seed, cancel };
+                let grown = speaking.growing.add(&codes, finish.map(|_| cut), setting)?;
+                counters += grown.counters;
+                let [flow, vocoder] = grown.times;
+                self.times[FLOW] += flow;
+                self.times[VOCODER] += vocoder;
+                check(&grown.samples)?;
+                samples = grown.samples;
             }
-        };
-        let (samples, index) = (self.progress.after_silence(samples), self.progress.index);
-        self.progress.index += 1;
-        Ok(Chunk { samples, text, index, counters, prefix_rows, finish: Some(finish), attempts })
+            speaking.chunk = speaking.chunk.map(|chunk| chunk + chunk.min(LARGEST_CHUNK));
+            if samples.is_empty() && finish.is_none() {
+                continue;
+            }
+            if finish.is_some() {
+                self.sizes.push([speaking.ids.len(), speaking.codes.len()]);
+            }
+            let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
+            let (samples, prefix_rows) = match is_first {
+                true => (self.progress.after_silence(samples), speaking.utterance.reused_rows()),
+                false => (samples, 0),
+            };
+            return Ok(Chunk { samples, text, index, counters, prefix_rows, finish, attempts });
+        }
     }
 
-    fn samples(&mut self, codes: &[i32], seed: u64) -> Result<(Vec<f32>, Counters), ModelError> {
-        let model = self.model.clone();
-        let mut session = model.s3gen().session(&self.voice.reference, false);
-        let begun = Instant::now();
-        session.mel(codes, self.flow, Noise::Seed(seed), &self.progress.cancel)?;
-        self.times[FLOW] += begun.elapsed();
-        let begun = Instant::now();
-        let frames = session.frames();
-        let samples = session.vocode(0..frames, Noise::Seed(seed))?;
-        self.times[VOCODER] += begun.elapsed();
-        check(&samples)?;
-        Ok((samples, session.counters()))
+    fn advance(&mut self) -> Option<Result<Chunk, ModelError>> {
+        let mut speaking = match self.current.take() {
+            Some(speaking) => speaking,
+            None => {
+                let (text, ids) = self.pieces.next()?;
+                let begun = Instant::now();
+                let started = self.start(text, ids, 1);
+                self.times[PROMPT] += begun.elapsed();
+                match started {
+                    Ok(speaking) => speaking,
+                    Err(e) => return Some(Err(e)),
+                }
+            }
+        };
+        let chunk = self.chunk(&mut speaking);
+        match &chunk {
+            Ok(chunk) if chunk.finish.is_none() => self.current = Some(speaking),
+            _ => self.progress.index += 1,
+        }
+        Some(chunk)
     }
+}
+
+/// The codes that have sound.
+fn speech(codes: &[i32]) -> Vec<i32> {
+    codes.iter().copied().take_while(|c| *c != END_OF_SPEECH).filter(|c| *c < START_OF_SPEECH).collect()
 }
 
 /// The codes that have sound, and those of the silence after them.
 pub(super) fn spoken(variant: Variant, codes: Vec<i32>) -> Vec<i32> {
     // English and Multilingual speak what lies between a start, if there is one, and the end.
     let start = codes.iter().position(|c| *c == START_OF_SPEECH).filter(|_| !variant.is_fast());
-    let codes = codes.into_iter().skip(start.map_or(0, |at| at + 1));
-    let mut codes: Vec<i32> =
-        codes.take_while(|c| *c != END_OF_SPEECH).filter(|c| *c < START_OF_SPEECH).collect();
+    let mut codes = speech(&codes[start.map_or(0, |at| at + 1)..]);
     if variant.is_fast() && !codes.is_empty() {
         codes.extend([SILENCE; SILENT_CODES]);
     }
@@ -193,20 +288,20 @@ fn of_t3(voice: &Voice) -> &[i32] {
 
 impl Chunks for Pieces {
     fn next(&mut self) -> Option<Result<Chunk, ModelError>> {
-        let (text, ids) = self.pieces.next()?;
-        let chunk = self.piece(text, &ids);
-        if chunk.is_err() {
+        let chunk = self.advance();
+        if let Some(Err(_)) = &chunk {
             self.pieces = vec![].into_iter();
         }
-        Some(chunk)
+        chunk
     }
 
     fn remaining(&self) -> usize {
-        self.pieces.len()
+        self.pieces.len() + usize::from(self.current.is_some())
     }
 
     fn remaining_chars(&self) -> usize {
-        self.pieces.as_slice().iter().map(|(text, _)| text.chars().count()).sum()
+        let current = self.current.as_ref().map_or(0, |s| s.text.chars().count());
+        self.pieces.as_slice().iter().map(|(text, _)| text.chars().count()).sum::<usize>() + current
     }
 
     fn warnings(&self) -> &[String] {
@@ -216,8 +311,38 @@ impl Chunks for Pieces {
     fn laps(&self) -> Laps {
         let stages = STAGES.into_iter().zip(self.times);
         let stages = stages.map(|((stage, per_frame), time)| Lap { stage, time, per_frame }).collect();
-        Laps { stages, frames: self.codes, pieces: vec![] }
+        let piece = |[tokens, codes]: &[usize; 2]| vec![("tokens", *tokens), ("codes", *codes)];
+        Laps { stages, frames: self.frames, pieces: self.sizes.iter().map(piece).collect() }
     }
+}
+
+/// Compiles the plans of T3 for pieces of all lengths and `callers` at once. Plans of S3Gen are for one
+/// length of speech, so those of some lengths are compiled, whose kernels others share; only those of the
+/// first chunk of a stream come again.
+pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -> Result<(), ModelError> {
+    for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_WORDS) {
+        let mut pieces = match Pieces::new(model.clone(), &"so ".repeat(words), o) {
+            Err(ModelError::TooLong { .. }) => break,
+            pieces => pieces?,
+        };
+        while let Some((text, ids)) = pieces.pieces.next() {
+            let (prompt, settings) = pieces.prompt(&ids, 0)?;
+            model.t3()?.prepare(&prompt, settings.max_frames, callers)?;
+            let longest = (text.len() * CODES_PER_CHAR).max(LEAST);
+            let all = pieces.voice.reference.codes.len() + longest;
+            let plans = S3GenPlan::of_utterance(all, pieces.voice.reference.frames(), pieces.flow.steps);
+            for (plan, _) in plans {
+                model.s3gen().plan(plan, false)?;
+            }
+        }
+    }
+    let pieces = Pieces::new(model.clone(), "so", o)?;
+    if let Some(codes) = pieces.first_chunk {
+        for plan in first_plans(&pieces.voice.reference, codes.max(LEAST - AHEAD), pieces.flow.steps) {
+            model.s3gen().plan(plan, false)?;
+        }
+    }
+    Ok(())
 }
 
 fn cut(text: &str) -> Vec<String> {

@@ -72,8 +72,8 @@ fn table(g: &mut Graph, name: &str, rows: usize, width: usize, ids: Value) -> Re
     g.embedding(ids, Scope::new("").get(name, [rows, width]))
 }
 
-/// Builds the rows of a voice with a prompt of `codes` codes. Reads [`SPEAKER_EMBEDDING`], [`PROMPT`] and for
-/// Llama [`EXAGGERATION`]; writes [`CONDITIONING`].
+/// Builds the rows of a voice with a prompt of `codes` codes. Reads [`SPEAKER_EMBEDDING`], [`PROMPT`],
+/// [`POSITIONS`] of its codes (GPT-2: of all rows), and for Llama [`EXAGGERATION`]; writes [`CONDITIONING`].
 pub fn conditioning(g: &mut Graph, c: &T3Config, codes: usize) -> Result<()> {
     let (w, d) = (Scope::new("cond_enc"), c.width);
     let speaker = g.input(SPEAKER_EMBEDDING, DType::F32, [1, 1, SPEAKER])?;
@@ -82,8 +82,8 @@ pub fn conditioning(g: &mut Graph, c: &T3Config, codes: usize) -> Result<()> {
     let prompt = table(g, "speech_emb.weight", c.speech_ids, d, prompt)?; // [1, N, D]
     let rows = match c.backbone {
         Backbone::Llama => {
-            let learned = Scope::new("").get("speech_pos_emb.emb.weight", [c.speech_positions, d]);
-            let learned = g.constant(learned.rows(0, codes).reshape([1, codes, d]), 1)?;
+            let at = g.input(POSITIONS, DType::I32, [1, codes])?;
+            let learned = table(g, "speech_pos_emb.emb.weight", c.speech_positions, d, at)?;
             let prompt = g.add(prompt, learned)?;
             let prompt = perceiver(g, &w.at("perceiver"), c, prompt)?; // [1, Q, D]
             g.tap("perceiver", prompt)?;
@@ -94,8 +94,8 @@ pub fn conditioning(g: &mut Graph, c: &T3Config, codes: usize) -> Result<()> {
         }
         Backbone::Gpt2 => {
             let rows = g.concat(&[speaker, prompt], 1)?;
-            let learned = Scope::new("tfmr").get("wpe.weight", [c.text_positions, d]);
-            let learned = g.constant(learned.rows(0, codes + 1).reshape([1, codes + 1, d]), 1)?;
+            let at = g.input(POSITIONS, DType::I32, [1, codes + 1])?;
+            let learned = table(g, "tfmr.wpe.weight", c.text_positions, d, at)?;
             g.add(rows, learned)?
         }
     };

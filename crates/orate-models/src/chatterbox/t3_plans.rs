@@ -150,6 +150,12 @@ impl T3 {
         let m = memory.get();
         m.write_f32(t3::SPEAKER_EMBEDDING, &[1, 1, speaker.len()].into(), speaker)?;
         m.write_i32(t3::PROMPT, &[1, codes.len()].into(), codes)?;
+        let positions = match self.config.backbone {
+            Backbone::Llama => codes.len(),
+            Backbone::Gpt2 => codes.len() + 1,
+        };
+        let all: Vec<i32> = (0..positions as i32).collect();
+        m.write_i32(t3::POSITIONS, &[1, positions].into(), &all)?;
         m.set_scalar(t3::EXAGGERATION, exaggeration);
         plan.run(m)?;
         let mut rows = vec![];

@@ -27,8 +27,10 @@ type Result<T> = std::result::Result<T, GraphError>;
 pub const PHASES: &str = "phases";
 /// Noise of the source, `[1, 480T, 9]`.
 pub const NOISE: &str = "noise";
-/// Pitch, `[1, T, 1]`, in Hz.
+/// Pitch that is given, `[1, T, 1]`, in Hz.
 pub const PITCH: &str = "pitch";
+/// Pitch of the mel spectrogram, `[1, T, 1]`, in Hz.
+pub const FOUND_PITCH: &str = "found_pitch";
 /// Scalar: seed of the noise.
 pub const NOISE_SEED: &str = "noise_seed";
 /// Samples, `[1, 480T]`.
@@ -56,24 +58,41 @@ const LOUDEST: f32 = 100.0;
 const CLIP: f32 = 0.99;
 /// Added to the divisor of Snake.
 const SNAKE_EPS: f32 = 1e-9;
+
+/// Layers of the pitch, each of which reads a frame before and one after.
 const PITCH_LAYERS: usize = 5;
 
 /// What the source is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Pitch of the mel spectrogram, noise from [`NOISE_SEED`].
-    Seeded,
+    /// Pitch of the mel spectrogram, noise from [`NOISE_SEED`] after that of some frames before.
+    Seeded {
+        /// Frames before.
+        before: usize,
+    },
     /// Pitch of the mel spectrogram, [`NOISE`].
     Noise,
     /// [`PITCH`] and [`NOISE`]: phases add up the pitch, so that a different rounding shows after a second.
     Pitch,
 }
 
-/// Builds the network for a mel spectrogram `[1, T, 80]`. Reads [`PHASES`], and what `given` names. Writes
-/// [`WAV`].
+impl Source {
+    /// Frames of the mel spectrogram before those that become samples: only the pitch reads them.
+    pub fn lead(self) -> usize {
+        match self {
+            Source::Seeded { before } => before.min(PITCH_LAYERS),
+            Source::Noise | Source::Pitch => 0,
+        }
+    }
+}
+
+/// Builds the network for a mel spectrogram `[1, L + T, 80]` with a lead of L frames ([`Source::lead`]).
+/// Reads [`PHASES`], and what `given` names. Writes [`WAV`], and [`FOUND_PITCH`] unless the pitch is given.
 pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<()> {
     let w = all.at("mel2wav");
+    let (lead, all) = (given.lead(), g.shape(mel).dims()[1]);
     let source = source(g, &w, c, mel, given)?; // [1, 480T, 1]
+    let mel = g.slice(mel, 1, lead, all - lead)?;
     tap_channels_first(g, "source", source)?;
     let spectrum = stft(g, source)?; // [1, 120T + 1, 18]
     tap_channels_first(g, "hift.source_stft", spectrum)?;
@@ -135,10 +154,15 @@ fn pitch(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value) -> Result<
 
 /// `[1, T, 80]` → `[1, 480T, 1]`: harmonics of the pitch, or noise.
 fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<Value> {
-    let frames = g.shape(mel).dims()[1];
+    let frames = g.shape(mel).dims()[1] - given.lead();
     let pitch = match given {
         Source::Pitch => g.input(PITCH, DType::F32, [1, frames, 1])?,
-        Source::Seeded | Source::Noise => pitch(g, &w.at("f0_predictor"), c, mel)?,
+        Source::Seeded { .. } | Source::Noise => {
+            let pitch = pitch(g, &w.at("f0_predictor"), c, mel)?;
+            let pitch = g.slice(pitch, 1, given.lead(), frames)?;
+            g.output(FOUND_PITCH, pitch)?;
+            pitch
+        }
     };
     let flat = g.reshape(pitch, [1, frames])?;
     g.tap("hift.f0", flat)?;
@@ -146,9 +170,10 @@ fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: So
     let phases = g.input(PHASES, DType::F32, [1, HARMONICS])?;
     let noise = match given {
         Source::Noise | Source::Pitch => g.input(NOISE, DType::F32, [1, samples, HARMONICS])?,
-        Source::Seeded => {
-            let seed = g.scalar(NOISE_SEED);
-            g.random_normal([1, samples, HARMONICS], seed, 1.0)?
+        Source::Seeded { before } => {
+            let (seed, before) = (g.scalar(NOISE_SEED), SAMPLES_PER_FRAME * before);
+            let noise = g.random_normal([1, before + samples, HARMONICS], seed, 1.0)?;
+            g.slice(noise, 1, before, samples)?
         }
     };
     let harmonics = g.harmonic_source(pitch, phases, noise, SAMPLES_PER_FRAME, SAMPLE_RATE as usize)?;

@@ -9,8 +9,9 @@ use super::talker::CacheSizes;
 use super::talker_plans::TalkerPlan;
 use crate::ModelError;
 use crate::decoding::session::{capacity, feed_capacity, pass_rows};
+use crate::runtime::{compile, memory, row_bytes};
 use crate::{Footprint, Loader};
-use orate_graph::{BufferKind, CacheFormat, Device, Graph, Plan};
+use orate_graph::{CacheFormat, Device, Plan};
 
 /// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
@@ -52,11 +53,7 @@ pub(super) fn footprint(
     let written = (fixed + heard + frames).next_multiple_of(capacity(0));
     let sizes = CacheSizes { batch: 1, capacity: written, kv };
     let plans = talking_plans(talking, device, sizes, (fixed.max(heard), true))?;
-    let of_row = |p: &Plan| {
-        let caches = p.buffers().iter().filter(|b| b.kind == BufferKind::Cache);
-        caches.map(|b| b.dtype.bytes_of(&b.shape) / sizes.capacity).sum::<usize>()
-    };
-    let kept = fixed * plans.iter().map(of_row).max().unwrap_or(0);
+    let kept = fixed * row_bytes(&plans, sizes.capacity);
     let kept = if kept > PREFIX_BYTES { 0 } else { kept };
     all.in_context = codec_bytes + memory(&plans) + (kept + CodecDecoder::state_bytes(&codec)) as u64;
     all.cloning = cloning(files, talking, device, reference)?;
@@ -84,20 +81,5 @@ fn talking_plans(
     let time = pass_rows(device.pacing().prompt_step, rows);
     let plans = TalkerPlan::of_utterance(sizes, (time, reference), feed_capacity(1)).into_iter();
     let config = &talking.config.talker_config;
-    compile(device, plans.map(|plan| plan.graph(config, false)).collect::<Result<_, _>>()?)
-}
-
-fn compile(device: &dyn Device, graphs: Vec<Graph>) -> Result<Vec<Plan>, ModelError> {
-    graphs.into_iter().map(|g| Ok(Plan::compile(g, device)?)).collect()
-}
-
-/// Bytes of a memory in which all of these plans run: buffers of a name are shared, and so are temporaries.
-fn memory(plans: &[Plan]) -> u64 {
-    let mut buffers = std::collections::HashMap::new();
-    for b in plans.iter().flat_map(Plan::buffers) {
-        let largest = buffers.entry(&b.name).or_insert(0);
-        *largest = b.dtype.bytes_of(&b.shape).max(*largest);
-    }
-    let temporaries = plans.iter().map(Plan::arena_bytes).max().unwrap_or(0);
-    (buffers.values().sum::<usize>() + temporaries) as u64
+    Ok(compile(device, plans.map(|plan| plan.graph(config, false)).collect::<Result<_, _>>()?)?)
 }

@@ -2,7 +2,7 @@
 
 use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options};
 use orate_audio::log_spectral_distance_db;
-use orate_testing::checkpoints::write_chatterbox;
+use orate_testing::checkpoints::{chatterbox_goldens, write_chatterbox};
 
 const RATE: usize = 24_000;
 /// Samples of a code.
@@ -91,6 +91,25 @@ fn conversion_can_be_cancelled_between_pieces() {
     cancel.cancel();
     assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
     assert!(stream.next().is_none());
+}
+
+#[test]
+fn a_voice_of_s3gen_alone_is_enough() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox(folder.path(), "en", "tiny").expect("the folder is writable");
+    let open = |path: std::path::PathBuf| {
+        let model = ModelSource::Path(path);
+        Engine::with_options(EngineOptions { model, device: DeviceChoice::Cpu, ..Default::default() })
+    };
+    let alone = open(folder.path().join("s3gen.safetensors")).expect("converts");
+    let voice = alone.clone_voice(chatterbox_goldens().join("ref.wav"), None).expect("a voice");
+    let options = Options { cloned: Some(voice), ..Options::default() };
+    let whole = open(folder.path().to_owned()).expect("a whole model");
+    let converted = convert(&whole, &source(1), &options.clone().set("steps", 1)).expect("converts");
+    // A reference may have a frame more than its codes, which then replaces the first one of the speech.
+    assert!(RATE - joined(&converted).len() <= 480);
+    let refused = whole.speak("Hello.", &options).expect_err("T3 knows nothing of the voice").to_string();
+    assert!(refused.contains("made by a model for voice conversion"), "{refused}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod toy;
 
 mod chatterbox;
 mod chatterbox_conversion;
+mod chatterbox_streams;
 mod devices;
 mod goldens;
 mod qwen3_generation;

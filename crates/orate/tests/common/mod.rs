@@ -1,6 +1,8 @@
 //! What the system tests share.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod flat;
+
 use orate::{Engine, EngineOptions, ModelSource};
 use orate_cpu::Isa;
 use std::ops::Deref;

@@ -6,6 +6,7 @@ mod broken_row;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod chatterbox;
 mod lost;
 mod qwen3;
 mod qwen3_kv;

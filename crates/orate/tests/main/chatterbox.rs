@@ -2,9 +2,11 @@
 
 use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options, Precision,
-    PrecisionPolicy,
+    PrecisionPolicy, SpeechLength,
 };
 use orate_graph::DType;
+use orate_models::Model;
+use orate_models::chatterbox::Chatterbox;
 use orate_testing::checkpoints::{
     chatterbox_goldens, write_chatterbox, write_chatterbox_as, write_chatterbox_pt,
 };
@@ -333,5 +335,39 @@ fn callers_share_batches() {
             callers.map(|caller| caller.join().expect("no panic"))
         });
         assert!(together.iter().eq(&alone), "{variant}");
+    }
+}
+
+/// What the model will take is known before anything of it is read.
+#[test]
+fn memory_is_as_predicted() {
+    for (variant, precision) in [("en", Precision::F32), ("turbo", Precision::Q8_0), ("mtl", Precision::Bf16)]
+    {
+        let folder = folder(variant);
+        let engine = open_in(folder.path(), 2, PrecisionPolicy::uniform(precision)).expect("opens");
+        let length = |speech, reference| {
+            let length = SpeechLength { speech, reference };
+            engine.footprint(length).expect("runs").expect("is predicted")
+        };
+        let (short, long) = (length(2.0, 1.0), length(20.0, 10.0));
+        assert!(short.utterance > 0 && long.utterance > short.utterance, "{variant}: {short:?}");
+        assert!(short.cloning > 0 && long.cloning > short.cloning, "{variant}: {short:?}");
+        let model = engine.model_as::<Chatterbox>().expect("of this family");
+        assert_eq!(model.weight_bytes(), 0, "nothing is read yet");
+        engine.speak("Hello there.", &few_codes(5)).expect("speaks");
+        assert_eq!(model.weight_bytes(), short.weights, "{variant} in {precision}");
+    }
+}
+
+#[test]
+fn no_plan_is_made_between_codes() {
+    for variant in ["en", "turbo"] {
+        let (_folder, engine) = engine(variant);
+        let options = few_codes(300).set("first_chunk", 10);
+        engine.warm_up_for(&options).expect("speaks");
+        let made = engine.plans_made();
+        let mut stream = engine.stream("Hello there, how are you?", &options).expect("begins");
+        stream.next().expect("a chunk").expect("speaks");
+        assert_eq!(engine.plans_made(), made, "{variant}: the first chunk has its plans");
     }
 }

@@ -27,10 +27,15 @@
 //! | `operands` | layout of queries, keys and values |
 //! | `pack` | packing of keys into panels |
 //! | `block` | computation of one block of queries |
+//! | `one` | one query over a long cache |
 //! | `scores`, `product` | softmax, register tiles |
+//! | `bf16` | the same with operands rounded to bf16, for processors that multiply those |
 //! | `relative_scores` | the bias of attention with relative positions, an op of its own |
 
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod block;
+mod one;
 mod op;
 mod operands;
 mod pack;
@@ -54,6 +59,9 @@ use product::RUN;
 
 /// Up to this many queries, keys are read in place: packing them would cost more than it saves.
 const FEW: usize = 3;
+
+/// Channels of a head that the bf16 kernel takes at once: two vectors.
+const CHANNELS: usize = 32;
 
 /// Which keys a query may see. Query i is at position p = `first_query` + i, key j at position j.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +146,16 @@ impl Attention<'_> {
     fn begun(&self, b: usize) -> usize {
         let passed = self.passed.map_or(self.first_query, |p| p[b] as usize);
         (passed % RUN + RUN - self.first_query % RUN) % RUN
+    }
+
+    /// Whether `run_bf16` computes attentions of this kind, with this many queries.
+    pub fn fits_bf16(&self, queries: usize) -> bool {
+        self.mask == Mask::None
+            && self.head_dim.is_multiple_of(CHANNELS)
+            && queries > FEW
+            && self.relative.is_none()
+            && self.kv_lens.is_none()
+            && self.bias.is_none()
     }
 
     /// Floats of scratch that [`Attention::run`] needs for `kv_batch` batch rows of `keys` keys.
@@ -259,6 +277,9 @@ impl Attention<'_> {
         );
         if out.is_empty() {
             return;
+        }
+        if k.batch == batch && self.is_one(queries, keys) {
+            return self.run_one((isa, team), (q.data, q.stride), (k, v), out, scratch);
         }
 
         let panel_len = self.head_dim * padded(keys);

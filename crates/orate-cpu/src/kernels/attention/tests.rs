@@ -140,6 +140,78 @@ fn matches_the_formula_at_edges() {
 }
 
 #[test]
+fn matches_the_formula_for_one_query() {
+    for (keys, heads, dim) in
+        [(64, 16, 64), (95, 3, 16), (300, 5, 80), (700, 16, 64), (1001, 2, 128), (65, 1, 512)]
+    {
+        check(Case { batch: 2, kv_batch: 2, queries: 1, keys, heads, dim });
+    }
+}
+
+/// One query over a cache of any type has the bits of the kernel for blocks of queries, which a bias of zeros
+/// asks for.
+#[test]
+fn one_query_has_the_bits_of_a_block() {
+    let (batch, keys, heads, dim) = (2, 600, 5, 64);
+    let width = heads * dim;
+    let [q, k, v] = [(1, 1), (2, keys), (3, keys)].map(|(seed, t)| noise(batch * t * width, seed));
+    let zeros = vec![0.0; batch * heads * keys];
+    for (dtype, first) in [DType::F32, DType::F16, DType::BF16, DType::Q8_0]
+        .into_iter()
+        .flat_map(|dtype| [0, 62, 255, 256, 511, 599].map(|first| (dtype, first)))
+    {
+        let kept = |rows: &[f32]| -> Vec<u8> {
+            if dtype == DType::F32 {
+                return rows.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            }
+            let mut bytes = vec![0; batch * keys * dtype.row_bytes(width)];
+            crate::kernels::cache_rows::write_rows(
+                (dtype, &mut bytes),
+                rows,
+                [0; 2].into_iter(),
+                (keys, keys),
+                width,
+            );
+            bytes
+        };
+        let (k, v) = (kept(&k), kept(&v));
+        let firsts = [first, 599 - first];
+        let attention = Attention {
+            heads,
+            kv_heads: heads,
+            head_dim: dim,
+            scale: 0.3,
+            mask: Mask::Causal,
+            first_query: 0,
+            first_queries: Some(&firsts),
+            passed: None,
+            kv_lens: None,
+            relative: None,
+            bias: None,
+        };
+        assert!(attention.is_one(1, keys), "the kernel for one query");
+        for isa in Isa::available() {
+            let results = [None, Some(&zeros[..])].map(|bias| {
+                let attention = Attention { bias, ..attention };
+                [1, 3].map(|threads| {
+                    let team = Team::new(threads).expect("threads start");
+                    let mut out = vec![9.0; batch * width];
+                    let mut scratch = vec![f32::NAN; attention.scratch_len(threads, batch, keys)];
+                    let q = Sequence { data: &q, batch, steps: 1, stride: width };
+                    let cached = |bytes| Cached { bytes, batch, steps: keys };
+                    let kept = (cached(&k[..]), cached(&v[..]));
+                    attention.run_cached((isa, &team), q, dtype, kept, &mut out, &mut scratch);
+                    out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                })
+            });
+            let [[one, one_of_three], [block, _]] = results;
+            assert!(one == block, "{isa}, {dtype}, query at {first}");
+            assert!(one == one_of_three, "{isa}, {dtype}, three threads");
+        }
+    }
+}
+
+#[test]
 fn matches_the_formula_when_long() {
     check(Case { batch: 1, kv_batch: 1, queries: 300, keys: 1000, heads: 1, dim: 128 });
     check(Case { batch: 1, kv_batch: 1, queries: 20, keys: 4096, heads: 1, dim: 64 });
@@ -205,6 +277,109 @@ fn pieces_of_a_window_are_the_whole_byte_for_byte() {
     }
 }
 
+/// Operands are rounded here as the kernel says, so what is left are the rounding of the numerators, half a
+/// unit of 2⁻⁸ of each, and the exponential's and the sums' errors, which are far smaller.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn bf16_matches_the_formula_with_rounded_operands() {
+    let round = |x: f32| half::bf16::from_f32(x).to_f32();
+    for (batch, kv_batch, queries, keys, heads, kv_heads, dim) in [
+        (2, 2, 300, 300, 8, 8, 64),
+        (1, 1, 503, 503, 8, 8, 64),
+        (2, 1, 72, 50, 2, 2, 128),
+        (1, 1, 4, 1, 1, 1, 32),
+        (1, 1, 5, 2, 2, 1, 32),
+        (1, 1, 25, 31, 2, 2, 96),
+        (1, 1, 24, 32, 4, 2, 64),
+        (1, 1, 48, 33, 2, 2, 64),
+        (1, 1, 11, 65, 2, 2, 64),
+        (1, 1, 36, 1500, 1, 1, 64),
+    ] {
+        let (width, kv_width, gap) = (heads * dim, kv_heads * dim, 5);
+        let mut q = noise(batch * queries * (width + gap), 1);
+        q.iter_mut().for_each(|x| *x *= 6.0);
+        // Between the rows is what must not be read.
+        let mut kv = noise(kv_batch * keys * (2 * kv_width + gap), 2);
+        kv.chunks_mut(2 * kv_width + gap).for_each(|row| row[2 * kv_width..].fill(f32::NAN));
+        let attention = Attention {
+            heads,
+            kv_heads,
+            head_dim: dim,
+            scale: 1.0 / (dim as f32).sqrt(),
+            mask: Mask::None,
+            first_query: 0,
+            first_queries: None,
+            passed: None,
+            kv_lens: None,
+            relative: None,
+            bias: None,
+        };
+        assert!(attention.fits_bf16(queries), "{queries} queries of {dim} channels");
+        let q = Sequence { data: &q, batch, steps: queries, stride: width + gap };
+        let k = Sequence { data: &kv, batch: kv_batch, steps: keys, stride: 2 * kv_width + gap };
+        let v = Sequence { data: &kv[kv_width..], ..k };
+
+        let factor = attention.scale * std::f32::consts::LOG2_E;
+        let rounded_q: Vec<f32> = q.data.iter().map(|x| round(x * factor)).collect();
+        let rounded_kv: Vec<f32> = kv.iter().map(|&x| round(x)).collect();
+        // One head of keys for each head of queries, as the formula has it.
+        let spread = |from: usize| -> Vec<f32> {
+            let rows = rounded_kv.chunks(2 * kv_width + gap);
+            let channel = |c: usize| c / dim / (heads / kv_heads) * dim + c % dim;
+            rows.flat_map(|row| (0..width).map(move |c| row[from + channel(c)])).collect()
+        };
+        let (rounded_k, rounded_v) = (spread(0), spread(kv_width));
+        let each = |data| Sequence { data, batch: kv_batch, steps: keys, stride: width };
+        let exact = Attention { kv_heads: heads, scale: std::f32::consts::LN_2, ..attention };
+        let rounded_q = Sequence { data: &rounded_q, ..q };
+        let want = plain(&exact, rounded_q, each(&rounded_k), each(&rounded_v));
+        for isa in Isa::available().into_iter().filter(|isa| isa.has_bf16()) {
+            let mut first: Option<Vec<f32>> = None;
+            for threads in [1, 2, 3] {
+                let team = Team::new(threads).expect("threads start");
+                let mut out = vec![9.0; batch * queries * width];
+                let mut scratch = vec![f32::NAN; attention.scratch_len_bf16(threads, kv_batch, keys)];
+                attention.run_bf16((isa, &team), q, (k, v), &mut out, &mut scratch);
+                assert_close(&out, &want, 2.0e-3, &format!("{isa} {queries}x{keys} {heads}x{dim}"));
+                assert!(first.get_or_insert_with(|| out.clone()) == &out, "{threads} threads");
+            }
+        }
+    }
+}
+
+/// A score that is NaN shows in the row of its query, and only there.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn bf16_propagates_nan() {
+    let (queries, dim) = (30, 64);
+    let mut q = noise(queries * dim, 1);
+    q[7 * dim + 3] = f32::NAN;
+    let k = noise(queries * dim, 2);
+    let attention = Attention {
+        heads: 1,
+        kv_heads: 1,
+        head_dim: dim,
+        scale: 0.1,
+        mask: Mask::None,
+        first_query: 0,
+        first_queries: None,
+        passed: None,
+        kv_lens: None,
+        relative: None,
+        bias: None,
+    };
+    let team = Team::new(1).expect("a thread");
+    let sequence = |data| Sequence { data, batch: 1, steps: queries, stride: dim };
+    for isa in Isa::available().into_iter().filter(|isa| isa.has_bf16()) {
+        let mut out = vec![9.0; queries * dim];
+        let mut scratch = vec![0.0; attention.scratch_len_bf16(1, 1, queries)];
+        attention.run_bf16((isa, &team), sequence(&q), (sequence(&k), sequence(&k)), &mut out, &mut scratch);
+        for (i, row) in out.chunks(dim).enumerate() {
+            assert!(row.iter().all(|x| x.is_nan() == (i == 7)), "row {i}");
+        }
+    }
+}
+
 #[test]
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench() {
@@ -216,6 +391,8 @@ fn bench() {
             (81, 81, 2, 32),
             (80, 80, 4, 64),
             (1000, 1000, 2, 64),
+            (502, 502, 8, 64),
+            (702, 702, 8, 64),
             (1, 1000, 8, 64),
         ] {
             let width = heads * dim;
@@ -241,11 +418,19 @@ fn bench() {
                 attention.run((isa, &team), q, (k, k), std::hint::black_box(&mut out), &mut scratch);
             });
             let flops = 4.0 * (queries * keys * width) as f64;
-            println!(
-                "{isa} {queries}x{keys} {heads}x{dim}: {:.1} µs, {:.1} GFLOP/s",
-                t * 1e6,
-                flops / t / 1e9
-            );
+            let print = |what: &str, t: f64| {
+                let rate = flops / t / 1e9;
+                println!("{isa}{what} {queries}x{keys} {heads}x{dim}: {:.1} µs, {rate:.1} GFLOP/s", t * 1e6);
+            };
+            print("", t);
+            #[cfg(target_arch = "x86_64")]
+            if isa.has_bf16() && attention.fits_bf16(queries) {
+                let mut scratch = vec![0.0; attention.scratch_len_bf16(1, 1, keys)];
+                let t = best_of(100, || {
+                    attention.run_bf16((isa, &team), q, (k, k), std::hint::black_box(&mut out), &mut scratch);
+                });
+                print(" bf16", t);
+            }
         }
     }
 }

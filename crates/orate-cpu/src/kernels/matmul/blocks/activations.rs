@@ -12,14 +12,15 @@ use crate::{Isa, Team};
 pub(super) struct Block {
     /// Largest magnitude / 127.
     pub scale: f32,
-    /// Sum of `numbers`.
-    pub sum: i32,
+    /// −offset · Σ `numbers`, where every dot product with this block starts.
+    pub start: i32,
     pub numbers: [i8; BLOCK],
 }
 
 const FLOATS: usize = size_of::<Block>() / size_of::<f32>();
 
-/// Rounds the rows of x, then those beyond its ends, each padded with zeros to whole blocks.
+/// Rounds the rows of x, then those beyond its ends, each padded with zeros to whole blocks, for weights
+/// that are stored with `offset`.
 ///
 /// # Panics
 /// `scratch` is too short.
@@ -28,7 +29,7 @@ pub(super) fn round<'s>(
     team: &Team,
     threads: usize,
     rows: &Rows<'_>,
-    k: usize,
+    (k, offset): (usize, i32),
     scratch: &'s mut [f32],
 ) -> &'s [Block] {
     let (x, channels, beyond): (_, _, &[f32]) = match *rows {
@@ -52,7 +53,7 @@ pub(super) fn round<'s>(
             let (part, at) = if row < first { (parts[0], row) } else { (parts[1], row - first) };
             // SAFETY: each row has its own blocks.
             let out = unsafe { out.part(row * per_row * FLOATS..(row + 1) * per_row * FLOATS) };
-            isa.run(Row { x: &part[at * channels..][..channels], out });
+            isa.run(Row { x: &part[at * channels..][..channels], offset, out });
         }
     };
     if threads == 1 {
@@ -66,6 +67,7 @@ pub(super) fn round<'s>(
 
 struct Row<'a> {
     x: &'a [f32],
+    offset: i32,
     /// Memory of the blocks.
     out: &'a mut [f32],
 }
@@ -75,24 +77,39 @@ impl Kernel for Row<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for (x, out) in self.x.chunks(BLOCK).zip(self.out.chunks_exact_mut(FLOATS)) {
-            let mut whole = [0.0; BLOCK];
-            whole[..x.len()].copy_from_slice(x);
-            let mut largest = s.splat(0.0);
-            for x in whole.chunks_exact(S::LANES) {
-                // SAFETY: `x` has LANES floats.
-                largest = s.max(largest, s.abs(unsafe { s.load(x.as_ptr()) }));
-            }
-            let largest = s.reduce_max(largest);
-            let inverse = s.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-            for x in whole.chunks_exact_mut(S::LANES) {
-                // SAFETY: `x` has LANES floats.
-                unsafe { s.store(x.as_mut_ptr(), s.round(s.mul(s.load(x.as_ptr()), inverse))) };
-            }
-            let numbers = whole.map(|x| x as i8);
-            let sum = numbers.iter().map(|&p| i32::from(p)).sum();
-            // SAFETY: `out` is as large as a block, and floats are aligned as it is.
-            unsafe { out.as_mut_ptr().cast::<Block>().write(Block { scale: largest / 127.0, sum, numbers }) };
+        let (whole, rest) = self.x.as_chunks::<BLOCK>();
+        let mut out = self.out.as_chunks_mut::<FLOATS>().0.iter_mut();
+        for (x, out) in whole.iter().zip(&mut out) {
+            round_block(s, x, self.offset, out);
+        }
+        if let Some(out) = out.next() {
+            let mut x = [0.0; BLOCK];
+            x[..rest.len()].copy_from_slice(rest);
+            round_block(s, &x, self.offset, out);
         }
     }
+}
+
+/// Rounds 32 values.
+#[inline(always)]
+fn round_block<S: Simd>(s: S, x: &[f32; BLOCK], offset: i32, out: &mut [f32; FLOATS]) {
+    let mut largest = s.splat(0.0);
+    for x in x.chunks_exact(S::LANES) {
+        // SAFETY: `x` has LANES floats.
+        largest = s.max(largest, s.abs(unsafe { s.load(x.as_ptr()) }));
+    }
+    let largest = s.reduce_max(largest);
+    let inverse = 127.0 / largest;
+    // Zeros, and what is too small to have an inverse, become 0.
+    let inverse = s.splat(if inverse.is_finite() { inverse } else { 0.0 });
+    let mut numbers = [0; BLOCK];
+    // Whole numbers of this size are exact as floats.
+    let mut sum = s.splat(0.0);
+    for (x, to) in x.chunks_exact(S::LANES).zip(numbers.chunks_exact_mut(S::LANES)) {
+        // SAFETY: `x` and `to` have LANES elements.
+        sum = s.add(sum, unsafe { s.store_i8(to.as_mut_ptr(), s.mul(s.load(x.as_ptr()), inverse)) });
+    }
+    let start = -offset * s.reduce_add(sum) as i32;
+    // SAFETY: `out` is as large as a block, and floats are aligned as it is.
+    unsafe { out.as_mut_ptr().cast::<Block>().write(Block { scale: largest / 127.0, start, numbers }) };
 }

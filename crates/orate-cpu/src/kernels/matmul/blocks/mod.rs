@@ -91,7 +91,7 @@ pub fn matmul(
     epilogue.check(y.len(), n);
     assert!(fits(&rows), "channels in whole blocks of {BLOCK}");
     let threads = if m * n * k < SMALL { 1 } else { team.threads() };
-    let x = activations::round(isa, team, threads, &rows, k, scratch);
+    let x = activations::round(isa, team, threads, &rows, (k, w.format().offset()), scratch);
 
     let panels = w.panels();
     let row_blocks = m.div_ceil(ROWS);
@@ -199,7 +199,6 @@ impl Chunk<'_> {
         ahead: usize,
     ) {
         let Job { w, epilogue, y, .. } = self.job;
-        let offset = if NIBBLES { 8 } else { 128 };
         let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
         let mut at = w.panel(panel);
         let (taps, blocks) = self.job.taps();
@@ -212,7 +211,7 @@ impl Chunk<'_> {
                 // SAFETY: the panel has `taps · blocks` blocks, each row of x `blocks` for each tap.
                 unsafe {
                     let mut dots: [[S::I; VECTORS]; ROWS] =
-                        std::array::from_fn(|i| [s.splat_i32(-offset * (*x[i]).sum); VECTORS]);
+                        std::array::from_fn(|i| [s.splat_i32((*x[i]).start); VECTORS]);
                     let bytes = at.add(PANEL * 2);
                     let groups = if NIBBLES { GROUPS / 2 } else { GROUPS };
                     for g in 0..groups {

@@ -30,6 +30,14 @@ impl BlockFormat {
         }
     }
 
+    /// What is added to the integers so that they are stored unsigned.
+    pub(super) fn offset(self) -> i32 {
+        match self {
+            BlockFormat::Q8_0 => 128,
+            BlockFormat::Q4_0 => 8,
+        }
+    }
+
     /// Returns the scale, and integers with the offset that makes them unsigned.
     #[inline(always)]
     fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {

@@ -1,0 +1,70 @@
+//! Chatterbox on GPUs: what an utterance asks of the device, and streams.
+//!
+//! `ORATE_TEST_DEVICES` names the devices; see `supertonic.rs`.
+#![cfg(any(feature = "cuda", feature = "gpu"))]
+
+use orate::{Chunk, DeviceChoice, Engine, EngineOptions, ModelSource, Options};
+use orate_testing::checkpoints::write_chatterbox;
+
+const TEXT: &str = "Hello there.";
+
+fn devices() -> Vec<DeviceChoice> {
+    let names = std::env::var("ORATE_TEST_DEVICES").unwrap_or_else(|_| "vulkan:0".to_owned());
+    let named = names.split(',').map(|name| name.trim().parse());
+    named.map(|d| d.unwrap_or_else(|e| panic!("ORATE_TEST_DEVICES: {e}"))).collect()
+}
+
+fn open(device: DeviceChoice, variant: &str) -> Engine {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox(folder.path(), variant, "tiny").expect("the folder is writable");
+    let model = ModelSource::Path(folder.path().to_owned());
+    let options = EngineOptions { device, model, threads: Some(2), ..Default::default() };
+    Engine::with_options(options).unwrap_or_else(|e| panic!("{device}: {e}"))
+}
+
+fn chunks(engine: &Engine, options: &Options) -> Vec<Chunk> {
+    engine.stream(TEXT, options).expect("begins").map(|chunk| chunk.expect("speaks")).collect()
+}
+
+/// A submission and a read-back for each code; one of both for all of S3Gen's steps and samples.
+#[test]
+fn the_host_is_not_in_the_loop() {
+    const CODES: usize = 12;
+    for device in devices() {
+        for variant in ["en", "turbo"] {
+            let engine = open(device, variant);
+            let options = Options { whole_pieces: true, ..Options::default() }.set("max_codes", CODES);
+            let mut used = vec![];
+            for steps in [2usize, 6] {
+                let options = options.clone().set("steps", steps);
+                chunks(&engine, &options); // the voice is kept, and buffers are made
+                let all = chunks(&engine, &options);
+                assert_eq!(all.len(), 1);
+                let counters = all[0].counters;
+                // Prompt rows and what begins, a prompt pass, the codes; flow encoder, steps, vocoder.
+                let most = 3 + CODES as u64 + 3;
+                let what = format!("{variant} on {}: {counters:?}", engine.device());
+                assert!(counters.submissions <= most, "{what}, at most {most} submissions");
+                assert!(counters.read_backs <= CODES as u64 + 1, "{what}");
+                assert_eq!(counters.allocations, 0, "{what}");
+                used.push((counters.submissions, counters.read_backs));
+            }
+            assert_eq!(used[0], used[1], "{variant}: more steps ask no more of the device");
+        }
+    }
+}
+
+/// A GPU streams without being asked to, and gives as many samples as the whole has.
+#[test]
+fn pieces_come_in_chunks() {
+    for device in devices() {
+        let engine = open(device, "turbo");
+        let options = Options::default().set("max_codes", 40);
+        let whole = engine.speak(TEXT, &options).expect("speaks").samples;
+        let all = chunks(&engine, &options);
+        let lengths: Vec<usize> = all.iter().map(|chunk| chunk.samples.len()).collect();
+        assert!(lengths.len() > 1 && lengths[0] < 20 * 960, "{device}: {lengths:?}");
+        assert_eq!(lengths.iter().sum::<usize>(), whole.len(), "{device}");
+        assert!(all.iter().flat_map(|chunk| &chunk.samples).all(|x| x.is_finite()), "{device}");
+    }
+}
