@@ -4,7 +4,7 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, Op, Precision, PrecisionPolicy};
 use orate_testing::{
     OnDevice, ReferenceDevice, check_all, check_clearing, check_compact_rows, check_copies, check_extensions,
-    check_foreign_copy, check_later_reads, op_cases,
+    check_foreign_copy, check_later_reads, op_cases, tolerance::of_rounded_attention,
 };
 
 #[test]
@@ -34,15 +34,23 @@ fn other_precisions() {
         for case in &mut products {
             case.tolerance += 3.0 * f64::from(roundings) * orate_testing::tolerance::ROUNDING;
         }
-        // A CPU computes attention in f32, also where it may round.
-        products.extend(op_cases().into_iter().filter(|c| {
+        // Some processors round operands of attention to bf16 where weights have at most as many bits.
+        let coarse = if precision == Precision::F16 { Precision::F32 } else { Precision::Bf16 };
+        let mut attentions = op_cases();
+        attentions.retain(|c| {
             c.graph.nodes().iter().any(|n| matches!(n.op, Op::Attention { follows_weights: true, .. }))
-        }));
+        });
+        assert!(!attentions.is_empty(), "attention that follows weights is among the cases");
         for isa in Isa::available() {
             let device = CpuDevice::new(2, isa).expect("threads start");
             let device =
                 device.with_precision(PrecisionPolicy::uniform(precision)).expect("a format of CPUs");
             check_all(&OnDevice(&device), &products).assert();
+            let mut cases = attentions.clone();
+            if isa.has_bf16() {
+                cases.iter_mut().for_each(|c| c.tolerance += of_rounded_attention(&c.graph, coarse));
+            }
+            check_all(&OnDevice(&device), &cases).assert();
         }
     }
 }
