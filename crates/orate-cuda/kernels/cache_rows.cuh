@@ -1,8 +1,6 @@
 // Rows of keys and values in a compact type. A row of C elements is C 16-bit numbers, or C signed bytes
 // followed by C / 32 scales in f16, one per 32 bytes. Rows are whole four-byte words.
 
-typedef unsigned short u16;
-
 // In the order of `cache_type` on the host.
 enum Cache { FLOATS = 0, HALVES = 1, UPPER_HALVES = 2, BLOCKS = 3 };
 

@@ -4,6 +4,7 @@
 // Kernels take one struct by value: pointers first, then 32-bit numbers. All tensors are f32, row-major and
 // contiguous. Extents are arguments, so that a plan for new lengths compiles no kernel.
 
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 

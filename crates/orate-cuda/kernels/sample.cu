@@ -67,7 +67,7 @@ DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
 }
 
 // Numbers per thread that stay in registers.
-#define KEPT 12
+#define KEPT 26
 
 // The k-th largest of x, as `ordered`: the largest number that k ids reach, found two bits at a time.
 DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
@@ -77,12 +77,15 @@ DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
         int id = threadIdx.x + i * THREADS;
         kept[i] = id < ids ? ordered(x[id]) : 0;
     }
+    int some = (ids + THREADS - 1) / THREADS;
     for (u32 bit = 0x80000000u, turn = 0; bit > 0; bit /= 4, turn ^= 1) {
         u32 limits[3] = {least | bit / 2, least | bit, least | bit | bit / 2}, reach[3] = {0, 0, 0};
 #pragma unroll
-        for (int i = 0; i < KEPT; i++)
+        for (int i = 0; i < KEPT; i++) {
+            if (i >= some) break;
 #pragma unroll
             for (int j = 0; j < 3; j++) reach[j] += kept[i] >= limits[j];
+        }
         for (int id = threadIdx.x + KEPT * THREADS; id < ids; id += THREADS) {
             u32 other = ordered(x[id]);
 #pragma unroll
@@ -128,11 +131,38 @@ DEVICE void block_totals(u64 (&x)[N], u64 (*scratch)[WARPS]) {
 // Probability relative to that of the largest.
 DEVICE u32 weight(float x, float largest) { return (u32)(expf(x - largest) * 2147483648.0f); }
 
-// The most likely of the ids that are left, up to the first at which probabilities sum up to p.
-DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, u64 (*scratch)[3][WARPS]) {
-    u64 total[1] = {0};
+// Some ids: all from 0 on, or those of a list.
+struct Some {
+    const u16* list;  // null: all
+    int count;
+    __device__ __forceinline__ int operator[](int i) const { return list ? list[i] : i; }
+};
+
+// Lists the ids that are left, in any order, if they are at most half of all.
+DEVICE Some listed(const float* x, int ids, Left left, u16* list, u32* count, uint2 (*scratch)[WARPS]) {
+    Some all = {nullptr, ids};
+    if (ids > 65536) return all;
+    if (threadIdx.x == 0) *count = 0;
+    u32 own = 0;
+    for (int id = threadIdx.x; id < ids; id += THREADS) own += left.has(x[id], id);
+    // Its barrier also comes before the first id is listed.
+    u32 total = block_counts(own, 0, scratch[0]).x;
+    if (2 * total > (u32)ids) return all;
+    u32 at = atomicAdd(count, own);
     for (int id = threadIdx.x; id < ids; id += THREADS)
+        if (left.has(x[id], id)) list[at++] = id;
+    __syncthreads();
+    return Some{list, (int)total};
+}
+
+// The most likely of the ids that are left, up to the first at which probabilities sum up to p.
+DEVICE Left nucleus(
+    const float* x, int ids, Some some, Left left, float largest, float p, u64 (*scratch)[3][WARPS]) {
+    u64 total[1] = {0};
+    for (int i = threadIdx.x; i < some.count; i += THREADS) {
+        int id = some[i];
         if (left.has(x[id], id)) total[0] += weight(x[id], largest);
+    }
     block_totals(total, scratch[0]);
     // The largest stays even if p is 0.
     double limit = fmax((double)p * (double)total[0], 0.5);
@@ -141,7 +171,8 @@ DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, 
     for (u32 bit = 0x80000000u; bit > 0; bit /= 4, turn ^= 1) {
         u32 limits[3] = {least | bit / 2, least | bit, least | bit | bit / 2};
         u64 reach[3] = {0, 0, 0};
-        for (int id = threadIdx.x; id < ids; id += THREADS) {
+        for (int i = threadIdx.x; i < some.count; i += THREADS) {
+            int id = some[i];
             u32 key = ordered(x[id]);
             if (key < limits[0] || !left.has(x[id], id)) continue;
             u32 own = weight(x[id], largest);
@@ -156,7 +187,8 @@ DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, 
     }
     // What is above it, and how many equal it.
     u64 above[2] = {0, 0};
-    for (int id = threadIdx.x; id < ids; id += THREADS) {
+    for (int i = threadIdx.x; i < some.count; i += THREADS) {
+        int id = some[i];
         u32 key = ordered(x[id]);
         if (key < least || !left.has(x[id], id)) continue;
         if (key > least) above[0] += weight(x[id], largest);
@@ -174,8 +206,10 @@ DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, 
         if ((first | bit) >= (u32)ids) continue;
         turn ^= 1;
         u64 before[1] = {0};
-        for (int id = threadIdx.x; id < (int)(first | bit); id += THREADS)
-            before[0] += ordered(x[id]) == least && left.has(x[id], id);
+        for (int i = threadIdx.x; i < some.count; i += THREADS) {
+            int id = some[i];
+            before[0] += id < (int)(first | bit) && ordered(x[id]) == least && left.has(x[id], id);
+        }
         block_totals(before, scratch[turn]);
         if ((double)before[0] <= wanted) first |= bit;
     }
@@ -183,9 +217,10 @@ DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
-    extern __shared__ float x[];  // [ids]
+    extern __shared__ float x[];  // [ids], then room for a list of half as many ids
     __shared__ u64 scratch[WARPS], sums[2][3][WARPS];
     __shared__ uint2 pairs[4][WARPS];
+    __shared__ u32 count;
     wait_for_previous();
     let_next_start();
     int b = blockIdx.x, draw = a.draw[b];
@@ -223,7 +258,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
             for (int i = threadIdx.x; i < a.ids; i += THREADS) rank = max(rank, ranked(x[i], i));
             float largest = x[id_of(block_max(rank, scratch))];
             if (min_p > 0.0f) left.least = max(left.least, ordered(largest + logf(min_p)));
-            if (p < 1.0f) left = nucleus(x, a.ids, left, largest, p, sums);
+            if (p < 1.0f) {
+                Some some = listed(x, a.ids, left, (u16*)(x + a.ids), &count, pairs);
+                left = nucleus(x, a.ids, some, left, largest, p, sums);
+            }
         }
     }
     u64 best = 0;

@@ -139,10 +139,14 @@ const PRODUCTS: [&str; 10] = [
 /// Kernel for matmuls of many rows, in a program of its own.
 pub(crate) const TALL: &str = "matmul_tall";
 
+/// Kernels for matmuls of many rows by weights of 16 bits: for each size of blocks, without and with taps.
+pub(crate) const WIDE: [[&str; 2]; 2] =
+    [["matmul_wide_64", "matmul_wide_64_conv"], ["matmul_wide_128", "matmul_wide_128_conv"]];
+
 /// Whether a kernel is compiled for an architecture: old ones lack the shared memory of the largest tiles, and
 /// TF32.
 fn is_there(function: &str, arch: u32) -> bool {
-    const NEW: [&str; 4] = ["matmul_7", "matmul_9", TALL, "attention_mma"];
+    const NEW: [&str; 5] = ["matmul_7", "matmul_9", TALL, "matmul_wide", "attention_mma"];
     arch >= TENSOR_ARCH || !NEW.iter().any(|new| function.starts_with(new))
 }
 
@@ -187,6 +191,15 @@ pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
+/// Name of the program with [`WIDE`] in this precision; only those of 16 bits have one.
+pub(crate) fn wide_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("matmul_wide-f16"),
+        Precision::Bf16 => Some("matmul_wide-bf16"),
+        _ => None,
+    }
+}
+
 /// Attention on tensor cores.
 const ATTENTION_MMA: [&str; 3] = ["attention_mma_64_1", "attention_mma_64_2", "attention_mma_128_1"];
 
@@ -221,19 +234,22 @@ fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
 
 /// All programs for matmuls in this precision.
 fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
+    macro_rules! with {
+        ($file:literal) => {
+            concat!(
+                include_str!("../kernels/mma.cuh"),
+                include_str!("../kernels/matmul.cu"),
+                include_str!(concat!("../kernels/", $file))
+            )
+        };
+    }
     let source = product_source(precision);
-    let text = concat!(
-        include_str!("../kernels/mma.cuh"),
-        include_str!("../kernels/matmul.cu"),
-        include_str!("../kernels/matmul_tall.cu")
-    );
-    let tall = tall_program(precision).map(|name| Source {
-        name,
-        text,
-        options: source.options,
-        functions: &[TALL],
-    });
-    [source].into_iter().chain(tall)
+    let program = |name: Option<&'static str>, text, functions| {
+        name.map(|name| Source { name, text, options: source.options, functions })
+    };
+    let tall = program(tall_program(precision), with!("matmul_tall.cu"), &[TALL]);
+    let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
+    [source].into_iter().chain(tall).chain(wide)
 }
 
 /// The compiler, opened on first use.

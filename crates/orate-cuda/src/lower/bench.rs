@@ -1,9 +1,10 @@
 //! Times the tilings of matmuls and attention:
-//! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`, or `tiles_of_attention`.
+//! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`, `blocks_of_many_rows`, or
+//! `tiles_of_attention`.
 
 use super::attention::{Attention, Tile};
-use super::cuts::{Sizes, Tiling, WARPS, estimate, product_shared, tiling};
-use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, product};
+use super::cuts::{Kind, Sizes, Tiling, WARPS, blocks, estimate, product_shared, tiling};
+use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product};
 use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
@@ -103,6 +104,75 @@ fn cuts_of_products() {
             if i < 8 || *t == chosen {
                 let mark = if *t == chosen { "*" } else { "" };
                 print!("  {}{mark}/{} {time:.2} ({estimate:.1})", t.tiles, t.split);
+            }
+        }
+        println!();
+    }
+}
+
+/// Every kernel for many rows on shapes of networks, with what it is estimated to take.
+#[test]
+#[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
+fn blocks_of_many_rows() {
+    let device =
+        CudaDevice::new(0, PrecisionPolicy::uniform(Precision::Bf16), None).expect("a GPU and NVRTC");
+    let context = &device.core().context;
+    let stream = Stream::new(context).expect("a stream");
+    let buffers: Vec<DeviceBuffer> =
+        [64, 1 << 9, 64, 64].map(|mb| DeviceBuffer::new(context, mb << 20).expect("room")).into();
+    for b in &buffers {
+        // SAFETY: just allocated.
+        unsafe { stream.clear(b.pointer(), b.bytes()).expect("clears") };
+    }
+    let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![] };
+    for (rows, taps, channels, n) in [
+        (150, 1, 1024, 4096),
+        (300, 1, 256, 1536),
+        (300, 1, 1024, 256),
+        (700, 1, 256, 1536),
+        (700, 1, 512, 256),
+        (700, 1, 1024, 256),
+        (700, 1, 512, 2048),
+        (1400, 1, 256, 512),
+        (1400, 1, 256, 1536),
+        (1400, 1, 512, 256),
+        (1400, 1, 256, 1024),
+        (1400, 1, 1024, 256),
+        (1400, 3, 256, 256),
+        (1400, 3, 320, 256),
+        (3000, 1, 512, 2048),
+        (8000, 3, 256, 256),
+        (24000, 7, 128, 128),
+        (64000, 3, 64, 64),
+    ] {
+        let k = taps * channels;
+        let sizes = Sizes { rows, k, n, time: rows, channels, dilation: 1, left: taps / 2 };
+        let kind = Kind { convolves: taps > 1, has_history: false, is_joined: false };
+        let source = if kind.convolves { Source::Conv } else { Source::Dense };
+        let choices: &[usize] = if kind.convolves { &[5, 9] } else { &[1, 3, 5, 9] };
+        let t = tiling(rows, k, n, choices, &context.facts);
+        print!("{rows}x{k}x{n}:");
+        for precision in [Precision::Bf16, Precision::Tf32, Precision::F32] {
+            let pointer = |i: usize| Pointer::Weight(buffers[i].pointer());
+            let mut pointers = [Pointer::Null; 11];
+            (pointers[0], pointers[1], pointers[2], pointers[7]) =
+                (pointer(0), pointer(1), pointer(2), pointer(3));
+            let tile = product(precision, source, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0]);
+            let of = |block| (in_block(tile.clone(), block, sizes), block.time);
+            let others = blocks(precision, sizes, kind, &context.facts).map(of);
+            let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);
+            print!("  {precision}");
+            for (work, estimated) in [(tile.clone(), estimated)].into_iter().chain(others) {
+                let weights = |i: u64| buffers[1].pointer() + (i % 32) * (16 << 20);
+                let arguments = (0..32).map(|i| {
+                    let mut work = work.clone();
+                    work.pointers[1] = Pointer::Weight(weights(i));
+                    work.pointers[NEXT_WEIGHTS] = Pointer::Weight(weights(i + 2));
+                    work.words[NEXT_BYTES] = work.weight_bytes;
+                    work.arguments(&addresses)
+                });
+                let best = time(&device, &stream, &work, &arguments.collect::<Vec<_>>());
+                print!("  {} {best:.1} ({estimated:.1})", work.function.trim_start_matches("matmul_"));
             }
         }
         println!();

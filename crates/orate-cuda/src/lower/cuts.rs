@@ -3,7 +3,7 @@
 //! Times are those of an H200, printed by `bench::cuts_of_products`; tuning changes only this file.
 
 use crate::driver::Facts;
-use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, tall_program};
+use crate::kernels::{CLUSTER_ARCH, TALL, TENSOR_ARCH, WIDE, tall_program, wide_program};
 use orate_graph::Precision;
 
 /// Channels per block, and warps that share its sums, in `kernels/matmul.cu`.
@@ -13,14 +13,42 @@ pub(super) const WARPS: usize = 8;
 /// Stride between rows of partial sums in floats.
 const STRIDE: usize = 36;
 
+/// A kernel for matmuls of many rows: its blocks have rows of one sequence, and all of K.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Block {
+    pub program: &'static str,
+    pub function: &'static str,
+    /// Channels and rows of a block.
+    pub channels: usize,
+    pub rows: usize,
+    pub threads: usize,
+    /// Shared memory in bytes.
+    pub shared: usize,
+    /// Estimated microseconds.
+    pub time: f64,
+}
+
 /// For `kernels/matmul_tall.cu`: channels and rows per block, channels of x per stage, and number of stages.
-pub(super) const TALL_CHANNELS: usize = 96;
+const TALL_CHANNELS: usize = 96;
 /// See [`TALL_CHANNELS`].
-pub(super) const TALL_ROWS: usize = 64;
+const TALL_ROWS: usize = 64;
 /// See [`TALL_CHANNELS`].
 const TALL_PIECE: usize = 32;
 /// See [`TALL_CHANNELS`].
 const TALL_STAGES: usize = 3;
+
+/// For `kernels/matmul_wide.cu`: channels and rows per block, channels of x per stage, and microseconds per 16
+/// of K, for a single block and for one of several on a multiprocessor.
+const WIDE_BLOCKS: [([usize; 3], [f64; 2]); 2] =
+    [([64, 64, 64], [0.06, 0.035]), ([128, 128, 32], [0.15, 0.12])];
+/// Rows that the taps of a convolution may reach beyond those of a block.
+const WIDE_REACH: usize = 8;
+/// Threads of a block.
+const WIDE_THREADS: usize = 128;
+/// Fewest rows of a matmul whose weights are joined with those of others for this kernel.
+pub(super) const WIDE_LEAST: usize = 128;
+/// What their depth is a multiple of.
+pub(super) const WIDE_DEPTH: usize = 64;
 
 /// Elements of K that `kernels/matmul.cu` multiplies together.
 pub(super) const DEPTH_OF_BLOCKS: usize = 16;
@@ -42,6 +70,17 @@ pub(super) struct Sizes {
     /// For a convolution: rows that its first row reads before a sequence. For joined matmuls: channels of
     /// the second.
     pub left: usize,
+}
+
+/// What a kernel for many rows must support.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// A convolution over time.
+    pub convolves: bool,
+    /// Rows before x.
+    pub has_history: bool,
+    /// Results are split into parts.
+    pub is_joined: bool,
 }
 
 /// Partition of a matmul.
@@ -140,35 +179,84 @@ fn estimate_tall(
     6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
 }
 
-/// Returns the program of `kernels/matmul_tall.cu` and its shared memory in bytes, if it exists and is faster
-/// than the tiling `t`.
-pub(super) fn tall_instead(
+/// Returns the kernel for many rows that is the fastest, if it is faster than the tiling `t`.
+pub(super) fn block_instead(
     t: Tiling,
     precision: Precision,
     sizes: Sizes,
+    kind: Kind,
     facts: &Facts,
-) -> Option<(&'static str, usize)> {
-    let Sizes { rows, k, n, time, channels, dilation, .. } = sizes;
-    let program = tall_program(precision)?;
-    let (taps, sequences) = (k / channels.max(1), rows / time.max(1));
-    let shared = tall_shared(taps.saturating_sub(1) * dilation);
-    let fits = channels.is_multiple_of(TALL_PIECE)
-        && facts.arch >= TENSOR_ARCH
-        && shared + 1024 <= facts.shared as usize;
-    // The estimates above are for f32.
+) -> Option<Block> {
+    let best = blocks(precision, sizes, kind, facts).min_by(|a, b| a.time.total_cmp(&b.time))?;
+    let Sizes { rows, k, n, .. } = sizes;
+    // The estimates of tilings are for f32.
     let part = match precision {
         Precision::F32 => 1.0,
         Precision::Tf32 => 0.8,
         _ => 0.62,
     };
-    let others = part * estimate(t, rows, k.div_ceil(16), n, facts);
-    (fits && estimate_tall(precision, sequences, time, k, n, facts) < others).then_some((program, shared))
+    (best.time < part * estimate(t, rows, k.div_ceil(16), n, facts)).then_some(best)
 }
 
-/// Shared memory of a tall matmul in bytes: rows of x within reach of the taps, then sums.
-fn tall_shared(reach: usize) -> usize {
+/// All kernels for many rows that support a matmul.
+pub(super) fn blocks(
+    precision: Precision,
+    sizes: Sizes,
+    kind: Kind,
+    facts: &Facts,
+) -> impl Iterator<Item = Block> {
+    let Sizes { k, channels, dilation, .. } = sizes;
+    let reach = if kind.convolves { (k / channels.max(1)).saturating_sub(1) * dilation } else { 0 };
+    let tall = tall_block(precision, sizes, reach, facts).filter(|_| !kind.is_joined);
+    let wide =
+        (0..WIDE.len()).filter_map(move |i| wide_block(i, precision, sizes, (kind.convolves, reach), facts));
+    wide.filter(move |_| !kind.has_history).chain(tall)
+}
+
+fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -> Option<Block> {
+    let Sizes { rows, k, n, time, channels, .. } = sizes;
     let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;
-    4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS))
+    let block = Block {
+        program: tall_program(precision)?,
+        function: TALL,
+        channels: TALL_CHANNELS,
+        rows: TALL_ROWS,
+        threads: TALL_CHANNELS,
+        // Rows of x within reach of the taps, then sums.
+        shared: 4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS)),
+        time: estimate_tall(precision, rows / time.max(1), time, k, n, facts),
+    };
+    (channels.is_multiple_of(TALL_PIECE) && block.fits(facts)).then_some(block)
+}
+
+fn wide_block(
+    i: usize,
+    precision: Precision,
+    sizes: Sizes,
+    (convolves, reach): (bool, usize),
+    facts: &Facts,
+) -> Option<Block> {
+    let Sizes { rows: all, k, n, time, channels: width, .. } = sizes;
+    let ([channels, rows, piece], [alone, among]) = WIDE_BLOCKS[i];
+    let kept = 2 * piece / 16 * (rows + if convolves { WIDE_REACH } else { 0 } + 2) * 32;
+    let blocks = all / time.max(1) * time.div_ceil(rows) * n.div_ceil(channels);
+    let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
+    let block = Block {
+        program: wide_program(precision)?,
+        function: WIDE[i][usize::from(convolves)],
+        channels,
+        rows,
+        threads: WIDE_THREADS,
+        shared: kept.max(4 * rows * (channels + 4)),
+        time: 3.0 + 0.3 * each + (k / 16) as f64 * f64::max(alone, each * among),
+    };
+    (width.is_multiple_of(piece) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)
+}
+
+impl Block {
+    fn fits(&self, facts: &Facts) -> bool {
+        facts.arch >= TENSOR_ARCH && self.shared + 1024 <= facts.shared as usize
+    }
 }
 
 /// Shared memory of a matmul in bytes: partial sums of all warps, and data exchanged within a cluster.

@@ -1,12 +1,11 @@
-//! Matmuls and convolutions: launches of `kernels/matmul.cu` and `kernels/matmul_tall.cu`.
+//! Matmuls and convolutions: launches of `kernels/matmul.cu`, `kernels/matmul_tall.cu` and
+//! `kernels/matmul_wide.cu`.
 
-use super::cuts::{
-    CHANNELS, Sizes, TALL_CHANNELS, TALL_ROWS, Tiling, WARPS, product_shared, tall_instead, tiling,
-};
+use super::cuts::{Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_instead, product_shared, tiling};
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
-use crate::kernels::{TALL, TENSOR_ARCH, product_program};
+use crate::kernels::{TENSOR_ARCH, product_program};
 use crate::weights::packed_bytes;
 use orate_graph::{ConvGeometry, Edges, Epilogue, Precision, Weight};
 
@@ -75,7 +74,15 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let zeros = u32::from(g.edges == Edges::Zero);
     let numbers = [activation, table_rows as u32, own as u32, u32::from(fused.gated), bits(eps), zeros];
     let work = product(precision, source, t, pointers, sizes, numbers);
-    if fused.parts.is_empty() { tall(work, precision, t, sizes, o.facts) } else { work }
+    if norm.is_some() || fused.gated {
+        return work;
+    }
+    let kind = Kind {
+        convolves: conv.is_some(),
+        has_history: conv.is_some_and(ConvGeometry::has_history),
+        is_joined: !fused.parts.is_empty(),
+    };
+    in_blocks(work, precision, (t, sizes), kind, o.facts)
 }
 
 /// A matmul with tiling `t`; `first` is the number of channels of the first joined matmul.
@@ -114,20 +121,31 @@ pub(super) fn product(
     }
 }
 
-/// A matmul by `kernels/matmul_tall.cu`, if that exists and is faster than the tiling `t`.
-fn tall(work: Work, precision: Precision, t: Tiling, sizes: Sizes, facts: &Facts) -> Work {
-    let Some((program, shared)) = tall_instead(t, precision, sizes, facts) else { return work };
+/// The same by a kernel for many rows, if there is one and it is faster than the tiling.
+fn in_blocks(
+    work: Work,
+    precision: Precision,
+    (t, sizes): (Tiling, Sizes),
+    kind: Kind,
+    facts: &Facts,
+) -> Work {
+    match block_instead(t, precision, sizes, kind, facts) {
+        Some(block) => in_block(work, block, sizes),
+        None => work,
+    }
+}
+
+/// The same by a kernel for many rows.
+pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
     let sequences = sizes.rows / sizes.time.max(1);
+    let [across, down] =
+        [sizes.n.div_ceil(block.channels), sequences * sizes.time.div_ceil(block.rows)].map(|n| n as u32);
     Work {
-        program,
-        function: TALL,
-        grid: [
-            sizes.n.div_ceil(TALL_CHANNELS) as u32,
-            (sequences * sizes.time.div_ceil(TALL_ROWS)) as u32,
-            1,
-        ],
-        threads: 32 * (TALL_CHANNELS / CHANNELS) as u32,
-        shared: shared as u32,
+        program: block.program,
+        function: block.function,
+        grid: [across, down, 1],
+        threads: block.threads as u32,
+        shared: block.shared as u32,
         cluster: 1,
         ..work
     }
@@ -151,6 +169,7 @@ pub(super) fn announce(works: &mut [(usize, Work)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::TALL;
     use crate::lower::tests::facts;
 
     #[test]
@@ -161,7 +180,8 @@ mod tests {
             let sizes = Sizes { rows, k, n, time, channels, dilation, left };
             let t = tiling(rows, k, n, &[5, 9], &facts);
             let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 6]);
-            tall(work, precision, t, sizes, &facts)
+            let kind = Kind { convolves: true, has_history: false, is_joined: false };
+            in_blocks(work, precision, (t, sizes), kind, &facts)
         };
         // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/main/ops.rs.
         let long = [12_000, 7 * 32, 200, 6000, 32, 3, 18];

@@ -26,8 +26,9 @@ use operands::Operands;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
+use crate::kernels::wide_program;
 use crate::weights::{WeightBank, is_narrow};
-use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS};
+use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
     Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, ValueInfo, Weight, several,
 };
@@ -46,6 +47,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
         matmul_rows: MOST_JOINED,
         matmul_multiple: [1, CHANNELS],
         matmul_bytes: usize::MAX,
+        many_rows: wide_program(policy.precision).map(|_| (WIDE_LEAST, [WIDE_DEPTH, CHANNELS])),
         precision: policy.clone(),
         gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),

@@ -5,9 +5,10 @@ use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use orate_graph::{SampleRules, ValueInfo};
 
-/// Shared memory for `ids` logits in bytes, and that of fixed size.
+/// Shared memory for `ids` logits, and a list of half as many ids of two bytes, in bytes; and that of fixed
+/// size.
 const fn shared(ids: usize) -> (usize, usize) {
-    (4 * ids, 1024)
+    (5 * ids, 1024)
 }
 
 /// Name of the kernel in plans for these logits, or the reason why there is none.

@@ -68,8 +68,8 @@ fn networks_at_their_real_widths() {
     }
 }
 
-/// Matmuls for `kernels/matmul_tall.cu`, which op cases are too small for; unit tests of the lowering check
-/// that these select it.
+/// Matmuls for `kernels/matmul_tall.cu` and `kernels/matmul_wide.cu`, which op cases are too small for; unit
+/// tests of the lowering check which of these select them.
 fn products_of_many_rows() -> Vec<Case> {
     let case = |name: &str, shape: [usize; 3], build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
         let mut g = Graph::new(name);
@@ -91,6 +91,30 @@ fn products_of_many_rows() -> Vec<Case> {
             let y = g.conv1d(x, w(7 * 32, 201), ConvGeometry::symmetric(7, 3))?;
             let y = g.add_bias(y, bias(201))?;
             g.activate(y, Activation::Gelu)
+        }),
+        case("rows of several weights", [2, 700, 256], &|g, x| {
+            let parts = [("q", 512), ("k", 512), ("v", 256)];
+            let [q, k, v] = parts.map(|(name, n)| g.matmul(x, Weight::named(name, [256, n])));
+            let (q, k, v) = (g.activate(q?, Activation::Silu)?, k?, v?);
+            let (y, v) = (g.mul(q, k)?, g.matmul(v, w(256, 512))?);
+            g.add(y, v)
+        }),
+        case("few rows of many channels", [1, 129, 1024], &|g, x| {
+            let y = g.linear(x, w(1024, 200), bias(200))?;
+            g.activate(y, Activation::GeluTanh)
+        }),
+        case("many rows of many channels", [1, 3000, 256], &|g, x| g.matmul(x, w(256, 2048))),
+        case("causal convolution", [2, 701, 320], &|g, x| {
+            let y = g.conv1d(x, w(3 * 320, 256), ConvGeometry::causal(3, 1))?;
+            g.add_bias(y, bias(256))
+        }),
+        case("long convolution that repeats its ends", [3, 1000, 128], &|g, x| {
+            let y = g.conv1d(x, w(3 * 128, 160), ConvGeometry::symmetric(3, 4))?;
+            let residual = g.input("residual", DType::F32, [3, 1000, 160])?;
+            g.add(residual, y)
+        }),
+        case("wide convolution with zeros at its ends", [1, 3000, 128], &|g, x| {
+            g.conv1d(x, w(5 * 128, 1024), ConvGeometry::symmetric(5, 2).with_zeros())
         }),
         case("convolution after a history", [2, 6000, 32], &|g, x| {
             let history = g.input("history", DType::F32, [2, 18, 32])?;

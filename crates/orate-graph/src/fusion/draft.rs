@@ -18,6 +18,9 @@ pub struct Fusions {
     pub matmul_rows: usize,
     /// Depth and columns of each weight of such matmuls are multiples of these.
     pub matmul_multiple: [usize; 2],
+    /// Fewest rows from which a kernel for many rows runs such matmuls as one, and what depth and columns are
+    /// multiples of there.
+    pub many_rows: Option<(usize, [usize; 2])>,
     /// Most bytes, in f32, of weights that are packed together.
     pub matmul_bytes: usize,
     /// Format of each weight: matmuls run as one in one format only.

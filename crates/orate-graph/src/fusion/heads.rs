@@ -4,8 +4,12 @@
 //! | steps | become |
 //! | --- | --- |
 //! | `RmsNorm` of each head, then `Rotary` | a launch of heads |
+//! | `Rotary` of one row of each sequence | a launch of heads |
 //! | heads, then `WriteRows` of them | heads that are written to the state |
 //! | heads, and `WriteRows` of other values, with nothing between that needs them | one launch |
+//! | two `WriteRows` of one row of each sequence, the same | one launch |
+//!
+//! Without norms, only what decodes row by row gains: with many rows attention rotates its queries itself.
 
 use super::draft::{Draft, Head, Launch};
 use crate::{DType, Op, Rows, Value};
@@ -19,7 +23,7 @@ const WIDTH: (usize, usize) = (128, 8);
 pub(super) fn run(d: &mut Draft<'_>) {
     for i in 0..d.launches.len() {
         match d.op(i) {
-            Op::Rotary { heads } => norm_and_rotate(d, i, *heads),
+            Op::Rotary { heads } => rotate(d, i, *heads),
             Op::WriteRows { .. } => rotate_and_write(d, i),
             _ => {}
         }
@@ -56,29 +60,34 @@ fn rows(d: &Draft<'_>, v: Value) -> [usize; 2] {
     [dims[0], dims[1]]
 }
 
-fn norm_and_rotate(d: &mut Draft<'_>, i: usize, count: usize) {
+/// The norm of heads before they are rotated, if nothing else reads them, and all nodes from it on.
+fn norm_of(d: &Draft<'_>, v: Value, width: usize) -> Option<(usize, Vec<usize>)> {
+    let (v, between) = unshaped(d, v)?;
+    let norm = d.made_by.get(&v).copied().filter(|n| d.launches[*n].is_some())?;
+    matches!(d.op(norm), Op::RmsNorm { weight, .. } if weight.shape().len() == width)
+        .then_some((norm, between))
+}
+
+fn rotate(d: &mut Draft<'_>, i: usize, count: usize) {
     let Some(l) = &d.launches[i] else { return };
-    let (table, out) = (l.inputs[1], l.output);
-    let width = d.graph.shape(out).last() / count;
-    let Some((v, between)) = unshaped(d, l.inputs[0]) else { return };
-    let Some(norm) = d.made_by.get(&v).copied().filter(|n| d.launches[*n].is_some()) else { return };
-    let Op::RmsNorm { weight, eps } = d.op(norm) else { return };
-    let x = d.node(norm).inputs[0];
-    let fits = width <= WIDTH.0 && width.is_multiple_of(WIDTH.1) && weight.shape().len() == width;
+    let (v, table, out) = (l.inputs[0], l.inputs[1], l.output);
+    let (rows, width) = (rows(d, out), d.graph.shape(out).last() / count);
+    let norm = norm_of(d, v, width);
+    let x = norm.as_ref().map_or(v, |(norm, _)| d.node(*norm).inputs[0]);
+    let fits = width <= WIDTH.0 && width.is_multiple_of(WIDTH.1) && (norm.is_some() || rows[1] == 1);
     if !fits || !d.is_temporary(d.whole(x).0) || !d.is_temporary(table) {
         return;
     }
-    let head = Head {
-        x,
-        rows: rows(d, out),
-        count,
-        width,
-        norm: Some((weight.clone(), *eps)),
-        table: Some(table),
-        out,
-        write: None,
-    };
-    d.absorb(norm, i);
+    let weight = norm.as_ref().and_then(|(norm, _)| match d.op(*norm) {
+        Op::RmsNorm { weight, eps } => Some((weight.clone(), *eps)),
+        _ => None,
+    });
+    let head = Head { x, rows, count, width, norm: weight, table: Some(table), out, write: None };
+    let mut between = vec![];
+    if let Some((norm, nodes)) = norm {
+        d.absorb(norm, i);
+        between = nodes;
+    }
     if let Some(l) = &mut d.launches[i] {
         l.nodes.splice(0..0, between);
         l.nodes.sort_unstable();
@@ -106,10 +115,10 @@ fn rotate_and_write(d: &mut Draft<'_>, i: usize) {
     }
 }
 
-/// Rows that are written as they are, as heads like those of `before`.
-fn written(d: &Draft<'_>, i: usize, l: &Launch, before: &Launch) -> Option<Head> {
+/// Rows that are written as they are, as heads of a width.
+fn written(d: &Draft<'_>, i: usize, l: &Launch, width: usize) -> Option<Head> {
     let Op::WriteRows { first } = d.op(i) else { return None };
-    let (x, width) = (l.inputs[1], before.fused.heads[0].width);
+    let x = l.inputs[1];
     let row = d.graph.shape(x).last();
     let fits = fits_state(d, l.output, width) && row.is_multiple_of(width);
     (fits && d.is_temporary(d.whole(x).0)).then(|| Head {
@@ -124,10 +133,17 @@ fn written(d: &Draft<'_>, i: usize, l: &Launch, before: &Launch) -> Option<Head>
     })
 }
 
-/// Whether `l` reads what heads of `before` make.
-fn needs(d: &Draft<'_>, l: &Launch, before: &Launch) -> bool {
+/// The same of one row of each sequence, as the widest heads there can be.
+fn written_alone(d: &Draft<'_>, i: usize, l: &Launch) -> Option<Head> {
+    let widths = std::iter::successors(Some(WIDTH.0), |width| Some(width / 2));
+    let mut heads = widths.take_while(|width| *width >= WIDTH.1).filter_map(|width| written(d, i, l, width));
+    heads.next().filter(|head| head.rows[1] == 1)
+}
+
+/// Whether `l` reads what heads make.
+fn needs(d: &Draft<'_>, l: &Launch, heads: &[Head]) -> bool {
     let made = |v: Value| {
-        before.fused.heads.iter().any(|h| {
+        heads.iter().any(|h| {
             // Temporaries get other places; states are written in place.
             let buffer = d.buffers[v.index()];
             d.whole(v).0 == d.whole(h.out).0 || (buffer.is_some() && buffer == d.buffers[h.out.index()])
@@ -148,37 +164,43 @@ fn are_alike(d: &Draft<'_>, before: &[Head], heads: &[Head]) -> bool {
         && before[0].rows == heads[0].rows
 }
 
+/// What a launch of heads reads besides states.
+fn inputs(l: &Launch) -> &[Value] {
+    if l.fused.heads.is_empty() { &l.inputs[1..] } else { &l.inputs }
+}
+
 /// Puts neighbors together, at the place of the last.
 fn gather(d: &mut Draft<'_>) {
-    let mut group: Option<usize> = None;
+    // A launch, and its heads; rows that are only written stay what they are until others join them.
+    let mut group: Option<(usize, Vec<Head>)> = None;
     for i in 0..d.launches.len() {
         let Some(l) = d.launches[i].clone() else { continue };
-        let before = group.and_then(|g| Some((g, d.launches[g].clone()?)));
-        // Rows that are only written go with heads; alone they stay what they are.
         let is_plain = l.fused.heads.is_empty();
-        let heads = match &before {
-            Some((_, before)) if is_plain => written(d, i, &l, before).into_iter().collect(),
-            _ => l.fused.heads.clone(),
+        let heads: Vec<Head> = match &group {
+            _ if !is_plain => l.fused.heads.clone(),
+            Some((_, before)) => written(d, i, &l, before[0].width).into_iter().collect(),
+            None => written_alone(d, i, &l).into_iter().collect(),
         };
         if heads.is_empty() {
-            let ends = before.is_some_and(|(_, before)| needs(d, &l, &before));
+            let ends = group.as_ref().is_some_and(|(_, before)| needs(d, &l, before));
             if ends || d.op(i).in_place() {
                 group = None;
             }
             continue;
         }
-        match before.filter(|(_, before)| are_alike(d, &before.fused.heads, &heads)) {
+        group = match group.filter(|(_, before)| are_alike(d, before, &heads)) {
             Some((g, before)) => {
-                let own = if is_plain { l.inputs[1..].to_vec() } else { l.inputs };
+                let earlier = d.launches[g].as_ref().map_or(vec![], |g| inputs(g).to_vec());
                 d.absorb(g, i);
-                if let Some(l) = &mut d.launches[i] {
-                    l.inputs = [before.inputs, own].concat();
-                    l.fused.heads = [before.fused.heads, heads].concat();
+                let all = [before, heads].concat();
+                if let Some(own) = &mut d.launches[i] {
+                    own.inputs = [&earlier, inputs(&l)].concat();
+                    own.fused.heads = all.clone();
                 }
-                group = Some(i);
+                Some((i, all))
             }
-            None if is_plain => group = None,
-            None => group = Some(i),
-        }
+            None if is_plain => written_alone(d, i, &l).map(|head| (i, vec![head])),
+            None => Some((i, heads)),
+        };
     }
 }

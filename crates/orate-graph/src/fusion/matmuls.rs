@@ -74,7 +74,11 @@ pub(super) fn run(d: &mut Draft<'_>, fusions: &Fusions) {
             1 => all.len(),
             _ => 1 + MOST_PARTS,
         };
-        if rows <= fusions.matmul_rows {
+        let weights = || all.iter().filter_map(|j| Some(part(d.op(*j))?.0));
+        let are_many = fusions
+            .many_rows
+            .is_some_and(|(least, multiple)| rows >= least && weights().all(|w| is_multiple(w, multiple)));
+        if rows <= fusions.matmul_rows || are_many {
             all.chunks(most).for_each(|parts| join(d, parts));
         }
     }

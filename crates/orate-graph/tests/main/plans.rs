@@ -236,8 +236,20 @@ fn live_values_never_overlap() {
     }
 }
 
-/// Queries, keys and values of one row, as a transformer that decodes has them.
+/// What happens to the heads of queries and keys.
+#[derive(Clone, Copy, PartialEq)]
+enum Heads {
+    NormedAndRotated,
+    Rotated,
+    Plain,
+}
+
+/// Queries, keys and values of some rows, as a transformer that decodes has them.
 fn decoding(rows: usize, fusions: Fusions) -> Plan {
+    decoding_of(Heads::NormedAndRotated, rows, fusions)
+}
+
+fn decoding_of(what: Heads, rows: usize, fusions: Fusions) -> Plan {
     let mut g = Graph::new("decode");
     let x = g.input("x", DType::F32, [1, rows, 64]).expect("declares");
     let at = g.input("at", DType::I32, [1]).expect("declares");
@@ -246,11 +258,13 @@ fn decoding(rows: usize, fusions: Fusions) -> Plan {
     let w = |name: &str, n: usize| Weight::named(name, [64, n]);
     let v = g.matmul(x, w("v", 32)).expect("builds");
     let mut rotated = |name: &str, heads: usize| {
-        let y = g.matmul(x, w(name, 16 * heads)).expect("builds");
-        let y = g.reshape(y, [1, rows, heads, 16]).expect("builds");
-        let y = g.rms_norm(y, Weight::named("norm", [16]), 1e-6).expect("builds");
-        let y = g.reshape(y, [1, rows, 16 * heads]).expect("builds");
-        g.rotary(y, table, heads).expect("builds")
+        let mut y = g.matmul(x, w(name, 16 * heads)).expect("builds");
+        if what == Heads::NormedAndRotated {
+            y = g.reshape(y, [1, rows, heads, 16]).expect("builds");
+            y = g.rms_norm(y, Weight::named("norm", [16]), 1e-6).expect("builds");
+            y = g.reshape(y, [1, rows, 16 * heads]).expect("builds");
+        }
+        if what == Heads::Plain { y } else { g.rotary(y, table, heads).expect("builds") }
     };
     let (q, k) = (rotated("q", 4), rotated("k", 2));
     let keys = g.write_rows(keys, k, Rows::At(at)).expect("builds");
@@ -280,6 +294,21 @@ fn a_row_takes_few_launches_to_its_attention() {
     assert!(matches!(p.place(heads[1].out), Place::Buffer(..)), "keys go to their state");
     assert_ne!(p.place(heads[0].out), places[1], "queries are not rotated where others read them");
     assert_eq!(groups(&p), [["v", "q", "k"]]);
+}
+
+#[test]
+fn heads_of_one_row_need_no_norm() {
+    let p = decoding_of(Heads::Rotated, 1, usual());
+    assert_eq!(described(&p), ["RopeTable", "MatMul x3", "Heads x3+rotary2+write2", "Attention"]);
+    let p = decoding_of(Heads::Plain, 1, usual());
+    assert_eq!(described(&p), ["MatMul x3", "Heads x2+write2", "Attention"]);
+    let heads = &p.steps()[1].fused.heads;
+    assert_eq!(heads.iter().map(|h| (h.count, h.width)).collect::<Vec<_>>(), [(1, 32), (1, 32)]);
+    // With more rows attention rotates its queries, and copies are as fast as heads.
+    let p = decoding_of(Heads::Rotated, 2, usual());
+    assert!(described(&p).iter().all(|step| !step.starts_with("Heads")), "{:?}", described(&p));
+    let p = decoding_of(Heads::Plain, 2, usual());
+    assert!(described(&p).iter().all(|step| !step.starts_with("Heads")), "{:?}", described(&p));
 }
 
 fn groups(p: &Plan) -> Vec<Vec<&str>> {

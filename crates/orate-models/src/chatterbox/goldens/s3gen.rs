@@ -23,9 +23,12 @@ const PITCH_FACTOR: f64 = 250.0;
 /// Frames of the parts that are joined.
 const PART: usize = 40;
 /// Largest error of samples that were made in parts: the last frames of a part lack what follows them.
-/// Measured:
-/// 3.8e-3.
+/// Measured: 6.9e-3 in f32.
 const JOINTS: f64 = 0.01;
+/// Peaks of noise as a multiple of its root mean square. A matmul of a part may sum in another order than that
+/// of the whole, which is noise of the format where sums are rounded again. Measured: errors of 4.8e-2 in
+/// bf16, whose limit is 35 dB, and 9.1e-3 in f16, whose limit is 50 dB.
+const PEAKS: f64 = 4.0;
 
 /// Random numbers of a run, in the order in which the official code draws them.
 pub struct Given {
@@ -146,7 +149,12 @@ impl Run<'_> {
         got.extend(growing.vocode(&mut session, last, 0)?);
         let want = session.vocode(0..frames, noise)?;
         let error = relative_error(&got, &want);
-        self.out.verdict(case, "vocoder", "wav of parts", error, error <= JOINTS);
+        let noise = match self.out.limit() {
+            Limit::WaveformSnr(limit) => PEAKS * 10f64.powf(-limit / 20.0),
+            _ => 0.0,
+        };
+        let most = JOINTS + noise;
+        self.out.verdict(case, "vocoder", "wav of parts", error, error <= most);
         Ok(())
     }
 
