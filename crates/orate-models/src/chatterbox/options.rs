@@ -34,7 +34,7 @@ crate::options! {
         },
         /// Speech codes of 40 ms that a piece of the text may have.
         max_codes: usize => { range: Some((1.0, 4096.0)), default: "1000" },
-        /// Codes of 40 ms of the first chunk of a stream, 0 for whole pieces; chunks that follow are longer.
+        /// Codes of 40 ms in the first chunk of a stream; 0 for whole pieces.
         first_chunk: usize => { range: Some((0.0, 1000.0)), default: "10 on GPUs, 0 on CPUs" },
         /// How often a piece is spoken again, with another seed, after runaway generation.
         retries: usize => { range: Some((0.0, 100.0)), default: "1" },
