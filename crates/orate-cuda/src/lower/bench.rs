@@ -152,7 +152,7 @@ fn blocks_of_many_rows() {
         let choices: &[usize] = if kind.convolves { &[5, 9] } else { &[1, 3, 5, 9] };
         let t = tiling(rows, k, n, choices, &context.facts);
         print!("{rows}x{k}x{n}:");
-        for precision in [Precision::Bf16, Precision::Tf32, Precision::F32] {
+        for precision in [Precision::Bf16] {
             let pointer = |i: usize| Pointer::Weight(buffers[i].pointer());
             let mut pointers = [Pointer::Null; 11];
             (pointers[0], pointers[1], pointers[2], pointers[7]) =

@@ -37,18 +37,16 @@ const TALL_PIECE: usize = 32;
 /// See [`TALL_CHANNELS`].
 const TALL_STAGES: usize = 3;
 
-/// For `kernels/matmul_wide.cu`: channels and rows per block, channels of x per stage, and microseconds per 16
-/// of K, for a single block and for one of several on a multiprocessor.
-const WIDE_BLOCKS: [([usize; 3], [f64; 2]); 2] =
-    [([64, 64, 64], [0.06, 0.035]), ([128, 128, 32], [0.15, 0.12])];
+/// For `kernels/matmul_wide.cu`: channels of a block, which are as many as its rows; channels of x per stage.
+const WIDE_SIDE: usize = 64;
+/// See [`WIDE_SIDE`].
+pub(super) const WIDE_DEPTH: usize = 64;
 /// Rows that the taps of a convolution may reach beyond those of a block.
 const WIDE_REACH: usize = 8;
-/// Threads of a block.
+/// Threads of a group of warps.
 const WIDE_THREADS: usize = 128;
 /// Fewest rows of a matmul whose weights are joined with those of others for this kernel.
 pub(super) const WIDE_LEAST: usize = 128;
-/// What their depth is a multiple of.
-pub(super) const WIDE_DEPTH: usize = 64;
 
 /// Elements of K that `kernels/matmul.cu` multiplies together.
 pub(super) const DEPTH_OF_BLOCKS: usize = 16;
@@ -158,6 +156,19 @@ pub(super) fn estimate(t: Tiling, rows: usize, depth: usize, n: usize, facts: &F
         + if each < together { join } else { 0.0 }
 }
 
+/// [`estimate`] for operands of 16 bits and many rows.
+fn estimate_half(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) -> f64 {
+    let (fixed, step) = match t.tiles {
+        5 => (1.0, 0.33),
+        7 => (1.9, 0.43),
+        9 => (2.9, 0.52),
+        _ => return estimate(t, rows, depth, n, facts),
+    };
+    let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
+    let waves = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
+    1.1 + waves * (fixed + step * depth.div_ceil(t.split * WARPS) as f64)
+}
+
 /// [`estimate`] for `kernels/matmul_tall.cu`. A multiprocessor with several blocks does slightly more per
 /// cycle.
 fn estimate_tall(
@@ -168,15 +179,16 @@ fn estimate_tall(
     n: usize,
     facts: &Facts,
 ) -> f64 {
-    // Time per 16 of K, for a single block and for one of several on a multiprocessor.
-    let (alone, among) = match precision {
-        Precision::F32 => (0.55, 0.46),
-        Precision::Tf32 => (0.26, 0.155),
-        _ => (0.19, 0.105),
+    // Without K, for each further block on a multiprocessor, and time per 16 of K for a single block and for
+    // one of several.
+    let (fixed, further, alone, among) = match precision {
+        Precision::F32 => (7.0, 1.0, 0.55, 0.46),
+        Precision::Tf32 => (7.0, 1.0, 0.26, 0.155),
+        _ => (2.0, 0.6, 0.365, 0.12),
     };
     let blocks = sequences * time.div_ceil(TALL_ROWS) * n.div_ceil(TALL_CHANNELS);
     let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
-    6.0 + each + (k / 16) as f64 * f64::max(alone, each * among)
+    fixed + further * (each - 1.0) + (k / 16) as f64 * f64::max(alone, each * among)
 }
 
 /// Returns the kernel for many rows that is the fastest, if it is faster than the tiling `t`.
@@ -189,13 +201,12 @@ pub(super) fn block_instead(
 ) -> Option<Block> {
     let best = blocks(precision, sizes, kind, facts).min_by(|a, b| a.time.total_cmp(&b.time))?;
     let Sizes { rows, k, n, .. } = sizes;
-    // The estimates of tilings are for f32.
-    let part = match precision {
-        Precision::F32 => 1.0,
-        Precision::Tf32 => 0.8,
-        _ => 0.62,
+    let others = match precision {
+        Precision::F32 => estimate(t, rows, k.div_ceil(16), n, facts),
+        Precision::Tf32 => 0.8 * estimate(t, rows, k.div_ceil(16), n, facts),
+        _ => estimate_half(t, rows, k.div_ceil(16), n, facts),
     };
-    (best.time < part * estimate(t, rows, k.div_ceil(16), n, facts)).then_some(best)
+    (best.time < others).then_some(best)
 }
 
 /// All kernels for many rows that support a matmul.
@@ -236,21 +247,28 @@ fn wide_block(
     (convolves, reach): (bool, usize),
     facts: &Facts,
 ) -> Option<Block> {
-    let Sizes { rows: all, k, n, time, channels: width, .. } = sizes;
-    let ([channels, rows, piece], [alone, among]) = WIDE_BLOCKS[i];
-    let kept = 2 * piece / 16 * (rows + if convolves { WIDE_REACH } else { 0 } + 2) * 32;
-    let blocks = all / time.max(1) * time.div_ceil(rows) * n.div_ceil(channels);
-    let each = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
+    let Sizes { rows, k, n, time, channels, .. } = sizes;
+    let groups = 2 << i;
+    let height = WIDE_SIDE + if convolves { WIDE_REACH } else { 0 } + 2;
+    let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(WIDE_SIDE);
+    // Blocks that a multiprocessor runs at a time: with two, each takes longer per 16 of K.
+    let places = facts.multiprocessors.max(1) as usize * (4 / groups);
+    let step = match groups {
+        4 => 0.09,
+        _ if 2 * blocks <= places => 0.115,
+        _ => 0.2,
+    };
     let block = Block {
         program: wide_program(precision)?,
         function: WIDE[i][usize::from(convolves)],
-        channels,
-        rows,
-        threads: WIDE_THREADS,
-        shared: kept.max(4 * rows * (channels + 4)),
-        time: 3.0 + 0.3 * each + (k / 16) as f64 * f64::max(alone, each * among),
+        channels: WIDE_SIDE,
+        rows: WIDE_SIDE,
+        threads: groups * WIDE_THREADS,
+        // Two stages of rows, each in 16 bits; then sums.
+        shared: groups * usize::max(2 * WIDE_DEPTH * height * 2, 4 * WIDE_SIDE * (WIDE_SIDE + 4)),
+        time: 1.3 + blocks.div_ceil(places) as f64 * (2.3 + (k / 16) as f64 * step),
     };
-    (width.is_multiple_of(piece) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)
+    (channels.is_multiple_of(WIDE_DEPTH) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)
 }
 
 impl Block {
