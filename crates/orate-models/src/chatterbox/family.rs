@@ -170,7 +170,8 @@ impl Model for Chatterbox {
         let steps = self.flow_settings(&own).steps;
         let mut plans = vec![];
         if let Some(t3) = self.t3().ok().map(|t3| t3.network()) {
-            let sizes = CacheSizes { batch: 1, capacity: capacity(tokens + frames), kv: t3.kv() };
+            let (kv, guarded) = (t3.kv(), own.is_guarded());
+            let sizes = CacheSizes { batch: 1, capacity: capacity(tokens + frames), kv, guarded };
             for plan in T3Plan::of_utterance(sizes, tokens) {
                 let times = if matches!(plan, T3Plan::Frame { .. }) { frames } else { 1 };
                 plans.push((t3.plan(plan, false)?, times));

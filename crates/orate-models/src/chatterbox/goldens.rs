@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `text` | ids of texts |
 //! | `t3_VARIANT` | conditioning, prompt, layers, logits, codes |
+//! | `t3_mtl_analyzer` | codes under the alignment guard, and what it makes of the attention before each |
 //! | `s3gen_standard`, `s3gen_meanflow`, `…_odd` | flow encoder, estimator, vocoder, samples |
 //! | `reference_VARIANT` | the encoders, stage by stage |
 //! | `e2e_VARIANT`, `e2e_vc` | codes and samples from a text, or a recording, and a reference |
@@ -15,6 +16,7 @@
 
 mod draw;
 mod e2e;
+mod guard;
 mod reference;
 mod s3gen;
 mod stored;

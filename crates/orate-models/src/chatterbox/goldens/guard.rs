@@ -1,0 +1,76 @@
+//! Goldens of the alignment guard.
+
+use super::Run;
+use super::draw::Noise;
+use super::stored::{bad, golden, integers};
+use super::t3::{STAGE, draw, own_options};
+use crate::ModelError;
+use crate::chatterbox::alignment::{Guarded, NEVER, Verdict};
+use crate::chatterbox::config::{END_OF_SPEECH, START_OF_SPEECH};
+use crate::chatterbox::options::Options as Own;
+use crate::chatterbox::pipeline::EXAGGERATION;
+use crate::chatterbox::speak::spoken;
+use crate::chatterbox::t3::LOGITS;
+use orate_weights::SafeTensors;
+use serde_json::Value;
+
+impl Run<'_> {
+    /// Draws codes on the host under the guard, with the random numbers of the goldens.
+    pub(super) fn guarded(&mut self, case: &str, file: &SafeTensors) -> Result<(), ModelError> {
+        let (model, run) = (self.model.clone(), self.stored.run(case));
+        let missing = |name| bad(&self.stored.folder, format!("`{case}` has no {name}"));
+        let text = run.get("text").and_then(Value::as_str).ok_or_else(|| missing("text"))?;
+        let decisions = run.get("alignment_analyzer").and_then(Value::as_array);
+        let decisions = decisions.ok_or_else(|| missing("decisions of the analyzer"))?;
+        let (want, alignment) = (integers(file, "sampled_tokens")?, golden(file, "alignment")?);
+        let language = run.pointer("/kwargs/language_id").and_then(Value::as_str);
+        let ids = model.talking()?.text.ids_of(text, language, &mut vec![])?;
+        let own = own_options(run.get("kwargs").unwrap_or(&Value::Null));
+        let own = Own { alignment_guard: Some(true), max_codes: Some(want.len()), ..own };
+        let config = &model.talking()?.config;
+        let voice = model.voice(&crate::Options::default())?;
+        let of_t3 = voice.talking.as_ref().ok_or_else(|| missing("default voice"))?;
+        let conditioning = model.conditioning(of_t3, own.exaggeration.unwrap_or(EXAGGERATION))?;
+        let (prompt, settings) = (model.prompt(conditioning, ids)?, model.draw_settings(&own, 0));
+        let (sampling, mut noise) = (settings.sampling[0], Noise::new(self.stored.seed(case)?));
+        let mut guarded = Guarded::start(model.guarded_t3()?, config, &prompt, settings)?;
+
+        let (mut before, mut drawn, mut rows) = (vec![START_OF_SPEECH], vec![], vec![]);
+        let (mut decided, mut logits) = (vec![], vec![]);
+        for code in &want {
+            let verdict = guarded.verdict();
+            decided.push((guarded.analyzer().position(), guarded.analyzer().is_complete(), verdict));
+            guarded.session().read(LOGITS, &mut logits)?;
+            if verdict == Verdict::GoOn {
+                let of_lanes = logits.chunks_exact_mut(config.speech_ids);
+                of_lanes.for_each(|logits| logits[END_OF_SPEECH as usize] += NEVER);
+            }
+            drawn.push(draw(&logits, config.lanes(), &before, sampling, &mut noise));
+            before.push(*code);
+            if *code != END_OF_SPEECH {
+                guarded.give_frame(*code)?;
+                rows.extend_from_slice(guarded.row());
+            }
+        }
+        // The official call was ended by force.
+        drawn.pop();
+        let is_decided = decided.len() == decisions.len()
+            && decided.iter().zip(decisions).all(|((position, is_complete, verdict), decision)| {
+                let is = |name: &str| decision.get(name).and_then(Value::as_bool);
+                decision.get("text_position").and_then(Value::as_u64) == Some(*position as u64)
+                    && is("complete") == Some(*is_complete)
+                    && is("suppressed_eos") == Some(*verdict == Verdict::GoOn)
+                    && is("forced_eos") == Some(*verdict == Verdict::End)
+            });
+        // Nothing depends on the rows of the two starts, which are not computed.
+        let of_starts = config.starts() * prompt.text.len();
+        self.out.tensor(case, STAGE, "alignment", &rows, &alignment.data[of_starts..]);
+        if self.out.is_exact() {
+            self.out.equal(case, STAGE, "decisions", is_decided);
+            self.out.equal(case, STAGE, "sampled_tokens", drawn[..] == want[..drawn.len()]);
+        }
+        let heard = spoken(model.files().variant, want) == integers(file, "s3gen_tokens")?;
+        self.out.equal(case, STAGE, "s3gen_tokens", heard);
+        Ok(())
+    }
+}
