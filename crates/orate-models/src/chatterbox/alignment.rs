@@ -233,3 +233,82 @@ impl Guarded {
         self.session.reused_rows()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: usize = 12;
+
+    /// What holds after the last of these columns, each attended to alone, with a code that is new.
+    fn after(columns: &[usize]) -> (Analyzer, Verdict) {
+        let (mut analyzer, mut verdict) = Analyzer::new(COLUMNS);
+        for (code, column) in columns.iter().enumerate() {
+            let mut row = [0.0; COLUMNS];
+            row[*column] = 0.5;
+            verdict = analyzer.step(code as i32, &mut row);
+        }
+        (analyzer, verdict)
+    }
+
+    /// Every column up to the last for two codes, then `more`.
+    fn after_reading(more: &[usize]) -> Verdict {
+        let read: Vec<usize> = (2..2 * COLUMNS).map(|i| i / 2).collect();
+        after(&[&read, more].concat()).1
+    }
+
+    #[test]
+    fn speech_goes_on_while_there_is_text() {
+        assert_eq!(Analyzer::new(COLUMNS).1, Verdict::GoOn);
+        assert_eq!(Analyzer::new(LATE).1, Verdict::Free, "a short text");
+        for last in 0..COLUMNS {
+            let columns: Vec<usize> = (0..=last).collect();
+            let (analyzer, verdict) = after(&columns);
+            assert_eq!(analyzer.position(), last);
+            let is_late = last >= COLUMNS - END;
+            assert_eq!(verdict, if is_late { Verdict::Free } else { Verdict::GoOn });
+            assert_eq!(analyzer.is_complete(), is_late);
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_text_is_not_reached_at_once() {
+        // Columns that are as far as this are not looked at yet.
+        let (analyzer, verdict) = after(&[11, 11, 11]);
+        assert_eq!((analyzer.position(), verdict), (0, Verdict::GoOn));
+        // A jump may be chance: speech could end there, but the text is not complete.
+        let (analyzer, verdict) = after(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11]);
+        assert_eq!((analyzer.position(), verdict, analyzer.is_complete()), (0, Verdict::Free, false));
+    }
+
+    #[test]
+    fn lingering_on_the_end_is_too_long() {
+        // Reading has attended to this column for two codes already.
+        assert_eq!(after_reading(&[11; 7]), Verdict::Free);
+        assert_eq!(after_reading(&[11; 8]), Verdict::End);
+        assert_eq!(after_reading(&[9, 11, 10, 11, 9, 11, 10]), Verdict::Free, "each column counts alone");
+    }
+
+    #[test]
+    fn returning_to_earlier_text_is_a_repetition() {
+        assert_eq!(after_reading(&[2, 3, 4, 5, 6, 2, 3, 4, 5, 6]), Verdict::GoOn, "as much as allowed");
+        assert_eq!(after_reading(&[2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 2]), Verdict::End);
+        assert_eq!(after_reading(&[7; 20]), Verdict::GoOn, "late text is none");
+    }
+
+    #[test]
+    fn a_code_may_not_follow_itself() {
+        let (mut analyzer, _) = Analyzer::new(COLUMNS);
+        let mut step = |code| analyzer.step(code, &mut [0.5; COLUMNS]);
+        assert_eq!(step(START_OF_SPEECH), Verdict::GoOn, "the start is not drawn");
+        assert_eq!([7, 8, 7, 7, 8].map(&mut step)[2..], [Verdict::GoOn, Verdict::End, Verdict::GoOn]);
+    }
+
+    #[test]
+    fn products_of_any_length() {
+        for n in [1, 15, 16, 17, 64, 70] {
+            let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            assert_eq!(dot(&a, &vec![2.0; n]), (n * (n - 1)) as f32);
+        }
+    }
+}

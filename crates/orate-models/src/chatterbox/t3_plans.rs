@@ -35,6 +35,7 @@ impl T3Plan {
             T3Plan::Rows { .. } => "prompt",
             T3Plan::Begin => "begin",
             T3Plan::Prefill { .. } => "prefill",
+            T3Plan::Frame { given: false, sizes: CacheSizes { guarded: true, .. } } => "guarded frame",
             T3Plan::Frame { given: false, .. } => "frame",
             T3Plan::Frame { given: true, .. } => "frame of a given code",
         }
