@@ -29,7 +29,7 @@ crate::options! {
         /// Ends speech with its text, not before and not long after (Multilingual).
         ///
         /// Watches which part of the text T3 attends to, as version 0.1.7 of the official package does.
-        /// Pieces are then spoken outside of batches.
+        /// Pieces are then not decoded in one batch with those of other callers.
         alignment_guard: bool => { flags: Flags::On, default: "off" },
         /// Steps from noise to a mel spectrogram; more take longer and sound cleaner.
         steps: usize => { range: Some((1.0, 100.0)), default: "10; 2 (Turbo, Nano)", converts: true },

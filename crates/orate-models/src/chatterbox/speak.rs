@@ -169,13 +169,11 @@ impl Pieces {
     fn start(&self, text: String, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
         let seed = attempt_seed(self.progress.seed(), attempts);
         let (prompt, settings) = self.prompt(&ids, seed)?;
-        let model = &self.model;
+        let t3 = self.model.t3_for(&self.own)?;
         let utterance = if self.own.is_guarded() {
-            let config = &model.talking()?.config;
-            Source::Guarded(Guarded::start(model.guarded_t3()?, config, &prompt, settings)?)
+            Source::Guarded(Guarded::start(t3, &self.model.talking()?.config, &prompt, settings)?)
         } else {
-            let start = StartOptions::default();
-            Source::Shared(model.t3()?.utterance(&prompt, settings, start, || Ok(()))?)
+            Source::Shared(t3.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?)
         };
         let (codes, growing, counted) = (vec![], Growing::default(), Counters::default());
         Ok(Speaking {
@@ -367,8 +365,7 @@ pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -
         };
         while let Some((text, ids)) = pieces.pieces.next() {
             let (prompt, settings) = pieces.prompt(&ids, 0)?;
-            let t3 = if pieces.own.is_guarded() { model.guarded_t3()? } else { model.t3()? };
-            t3.prepare(&prompt, settings.max_frames, callers)?;
+            model.t3_for(&pieces.own)?.prepare(&prompt, settings.max_frames, callers)?;
             let longest = (text.len() * CODES_PER_CHAR).max(LEAST);
             let all = pieces.voice.reference.codes.len() + longest;
             let plans = S3GenPlan::of_utterance(all, pieces.voice.reference.frames(), pieces.flow.steps);

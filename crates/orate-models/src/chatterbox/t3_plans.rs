@@ -128,11 +128,6 @@ impl T3 {
         T3 { config: self.config.clone(), kv: self.kv, plans, memories, guarded: true }
     }
 
-    /// Format of keys and values.
-    pub(super) fn kv(&self) -> CacheFormat {
-        self.kv
-    }
-
     pub(super) fn plans(&self) -> &PlanCache<(T3Plan, bool)> {
         &self.plans
     }

@@ -4,7 +4,7 @@ use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options, Precision,
     PrecisionPolicy, SpeechLength,
 };
-use orate_graph::DType;
+use orate_graph::{CacheFormat, DType};
 use orate_models::Model;
 use orate_models::chatterbox::Chatterbox;
 use orate_testing::checkpoints::{
@@ -377,6 +377,28 @@ fn the_alignment_guard_watches_each_piece() {
     });
 }
 
+#[test]
+fn the_alignment_guard_needs_no_more_weights() {
+    let folder = folder("mtl");
+    for kv in [CacheFormat::F32, CacheFormat::Q8_0] {
+        let options = EngineOptions {
+            model: ModelSource::Path(folder.path().to_owned()),
+            device: DeviceChoice::Cpu,
+            kv,
+            ..Default::default()
+        };
+        let engine = Engine::with_options(options).expect("opens");
+        let model = engine.model_as::<Chatterbox>().expect("of this family");
+        let bytes = [true, false].map(|on| {
+            let audio =
+                engine.speak("Hello there.", &few_codes(9).set("alignment_guard", on)).expect("speaks");
+            assert!(audio.samples.len() >= 8 * CODE, "{kv}: {}", audio.samples.len());
+            model.weight_bytes()
+        });
+        assert_eq!(bytes[0], bytes[1], "{kv}");
+    }
+}
+
 /// A code that follows itself ends speech; before the end of the text that is a runaway, which is retried.
 #[test]
 fn the_alignment_guard_ends_speech() {
@@ -416,9 +438,10 @@ fn memory_is_as_predicted() {
 
 #[test]
 fn no_plan_is_made_between_codes() {
-    for variant in ["en", "turbo"] {
+    for variant in ["en", "mtl", "turbo"] {
         let (_folder, engine) = engine(variant);
         let options = few_codes(300).set("first_chunk", 10);
+        let options = if variant == "mtl" { options.set("alignment_guard", true) } else { options };
         engine.warm_up_for(&options).expect("speaks");
         let made = engine.plans_made();
         let mut stream = engine.stream("Hello there, how are you?", &options).expect("begins");

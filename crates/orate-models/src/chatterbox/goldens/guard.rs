@@ -91,7 +91,7 @@ impl Run<'_> {
         let conditioning = model.conditioning(of_t3, own.exaggeration.unwrap_or(EXAGGERATION))?;
         let (prompt, settings) = (model.prompt(conditioning, ids)?, model.draw_settings(&own, 0));
         let (sampling, mut noise) = (settings.sampling[0], Noise::new(self.stored.seed(case)?));
-        let mut guarded = Guarded::start(model.guarded_t3()?, config, &prompt, settings)?;
+        let mut guarded = Guarded::start(model.t3_for(&own)?, config, &prompt, settings)?;
 
         let (mut before, mut drawn, mut rows) = (vec![START_OF_SPEECH], vec![], vec![]);
         let (mut decided, mut logits) = (vec![], vec![]);
