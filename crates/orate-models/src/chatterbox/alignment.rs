@@ -96,10 +96,12 @@ impl Analyzer {
         if self.position + END >= self.columns && self.complete.is_none() {
             self.complete = Some(([0.0; END], 0.0));
         }
-        match current + END < self.columns && self.columns > LATE {
-            _ if ends => Verdict::End,
-            true => Verdict::GoOn,
-            false => Verdict::Free,
+        if ends {
+            Verdict::End
+        } else if current + END < self.columns && self.columns > LATE {
+            Verdict::GoOn
+        } else {
+            Verdict::Free
         }
     }
 
