@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import tempfile
+import types
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -399,6 +400,52 @@ def dump_t3(model, variant, out, name, text, keep=None, stop_after=N_STEPS, seed
     return noise.margin
 
 
+# ---------------------------------------------------------------- alignment analyzer
+def analyzer_cases():
+    """(name, columns, column that each call attends to most, its weight, calls at which a code repeats)"""
+    read = [c // 2 for c in range(22)]                 # two codes for each of the first 11 columns
+    chance = (uniform(5, 300) * 40).astype(int)
+    walk = np.clip(np.cumsum(np.where(chance < 30, chance % 4 - 1, 0)), 0, 23)
+    return [
+        ("in time", 12, read + [11, 11], 0.625, []),
+        ("long tail", 12, read + [11] * 12, 159 / 256, []),
+        ("tail of several columns", 12, read + [9, 10, 11] * 8, 0.625, []),
+        ("repetition", 12, read + [11] + [2, 3] * 6, 159 / 256, []),
+        ("late columns are no repetition", 12, read + [7, 8] * 8, 0.625, []),
+        ("columns that are not reached yet", 12, [11, 11, 5, 5, 4, 3, 11, 11, 11, 11, 11, 11, 11], 0.625, []),
+        ("far moves", 30, [0, 1, 8, 7, 8, 2, 12, 5, 9, 29, 29, 27, 26, 15, 16, 20, 24, 29], 0.625, []),
+        ("repeated codes", 12, read, 0.625, [1, 2, 7, 8, 20]),
+        ("five columns", 5, [0, 1, 1, 0, 1, 1], 0.625, [3]),
+        ("six columns", 6, [0, 1, 2, 3, 3, 4] + [5] * 9, 0.625, []),
+        ("faint", 12, read + [11] * 60, 0.0625, []),
+        ("walk", 24, walk.tolist(), 0.375, [90]),
+        ("chance", 40, chance.tolist(), 0.25, [200]),
+    ]
+
+
+def dump_analyzer():
+    """Runs the analyzer on attention of which all sums are exact: 1/256 everywhere, and a weight more at one column. Each
+    call returns `s` if the end is suppressed, `f` if it is forced, else `-`."""
+    runs, self_attn = [], torch.nn.Identity()
+    tfmr = types.SimpleNamespace(layers=[types.SimpleNamespace(self_attn=self_attn)] * 14)
+    for name, columns, peaks, weight, repeats in analyzer_cases():
+        analyzer = analyzer_mod.AlignmentStreamAnalyzer(tfmr, None, text_tokens_slice=(3, 3 + columns), eos_idx=1)
+        made, positions, complete = "", [], []
+        for call, peak in enumerate(peaks):
+            rows = 5 + columns if call == 0 else 1         # the first call sees the prompt, which ends with two starts
+            attention = torch.full((rows, 5 + columns + call), 1 / 256)
+            attention[:, 3 + peak] += weight
+            analyzer.last_aligned_attns = [attention] * 3
+            code = call - len([r for r in repeats if r <= call])
+            logits = analyzer.step(torch.zeros(1, 2), next_token=code)
+            made += {(0.0, 0.0): "-", (0.0, -32768.0): "s", (-32768.0, 32768.0): "f"}[tuple(logits[0].tolist())]
+            positions.append(int(analyzer.text_position))
+            complete.append(bool(analyzer.complete))
+        runs.append({"name": name, "columns": columns, "peaks": peaks, "weight": weight, "repeats": repeats, "end": made,
+                     "positions": positions, "complete_at": complete.index(True) if any(complete) else None})
+    MANIFEST["runs"]["analyzer"] = runs
+
+
 # ---------------------------------------------------------------- S3Gen
 def dump_s3gen(s3gen, conds, out, name, tokens, seed):
     cap, noise, flow, voc = Capture(), Noise(seed), s3gen.flow, s3gen.mel2wav
@@ -570,6 +617,7 @@ def main():
         dump_odd_prompt(en.s3gen, builtin["en"].gen, out, "standard", toks[:4], 23)
         dump_odd_prompt(turbo.s3gen, builtin["turbo"].gen, out, "meanflow", toks[:4], 24)
         dump_front_ends(models, out)
+        dump_analyzer()
         comfortable(lambda seed: dump_t3(en, "en", out, "en", "Hello there, how are you today?", seed=seed, exaggeration=0.7,
                                          cfg_weight=0.5, top_p=0.95), 11)
         french = "Bonjour tout le monde, ceci est un modèle."

@@ -24,32 +24,35 @@ const ROPE_BASE: f64 = 500_000.0;
 const ROPE_SCALING: RopeScaling = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, length: 8192 };
 
 /// All layers and the final norm. Row 0 stands at `first`, and each row sees those of the cache up to its
-/// own. With taps on, layer i is recorded as `<tap>{i}`.
+/// own. With taps on, layer i is recorded as `<tap>{i}`. Also returns rotated queries and keys of each layer
+/// of Llama.
 pub fn layers(
     g: &mut Graph,
     c: &T3Config,
     x: Value,
     (cache, first): (&mut Cache, Rows),
     tap: &str,
-) -> Result<Value> {
+) -> Result<(Value, Vec<[Value; 2]>)> {
     let w = Scope::new("tfmr");
-    let mut x = x;
+    let (mut x, mut rotated) = (x, vec![]);
     match c.backbone {
         Backbone::Llama => {
             let time = g.shape(x).dims()[1];
             let positions = g.rope_table_scaled(ROPE_BASE, Some(ROPE_SCALING), time, c.head_dim(), first)?;
             for (i, kept) in cache.layers().enumerate() {
-                x = llama(g, &w.at(&format!("layers.{i}")), c, x, positions, (kept, first))?;
-                g.tap(&format!("{tap}{i}"), x)?;
+                let (y, of_layer) = llama(g, &w.at(&format!("layers.{i}")), c, x, positions, (kept, first))?;
+                g.tap(&format!("{tap}{i}"), y)?;
+                x = y;
+                rotated.push(of_layer);
             }
-            rms_norm(g, &w, "norm", x)
+            Ok((rms_norm(g, &w, "norm", x)?, rotated))
         }
         Backbone::Gpt2 => {
             for (i, kept) in cache.layers().enumerate() {
                 x = gpt2(g, &w.at(&format!("h.{i}")), c, x, (kept, first))?;
                 g.tap(&format!("{tap}{i}"), x)?;
             }
-            w.layer_norm(g, x, "ln_f", EPS)
+            Ok((w.layer_norm(g, x, "ln_f", EPS)?, rotated))
         }
     }
 }
@@ -70,16 +73,16 @@ fn llama(
     x: Value,
     positions: Value,
     (kept, first): (&mut [Value; 2], Rows),
-) -> Result<Value> {
+) -> Result<(Value, [Value; 2])> {
     let (d, inner) = (c.width, c.inner);
     let y = rms_norm(g, w, "input_layernorm", x)?;
-    let projected = attention(c).project(g, &w.at("self_attn"), y, positions)?;
-    let y = attention(c).cached(g, projected, kept, first)?;
+    let [q, k, v] = attention(c).project(g, &w.at("self_attn"), y, positions)?;
+    let y = attention(c).cached(g, [q, k, v], kept, first)?;
     let y = g.matmul(y, w.matrix("self_attn.o_proj", d, d))?;
     let x = g.add(x, y)?;
     let y = rms_norm(g, w, "post_attention_layernorm", x)?;
     let y = gated_mlp(g, &w.at("mlp"), y, [d, inner], w.matrix("mlp.down_proj", inner, d))?;
-    g.add(x, y)
+    Ok((g.add(x, y)?, [q, k]))
 }
 
 fn gpt2(

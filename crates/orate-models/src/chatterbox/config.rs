@@ -34,6 +34,9 @@ const HEAD: usize = 64;
 /// Heads of the perceiver, whatever their width.
 const PERCEIVER_HEADS: usize = 4;
 
+/// Heads of T3 that the alignment guard watches.
+pub const ALIGNED_HEADS: usize = 3;
+
 /// What a model is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -127,6 +130,16 @@ impl T3Config {
         match self.backbone {
             Backbone::Llama => self.queries + 2,
             Backbone::Gpt2 => codes + 1,
+        }
+    }
+
+    /// Layer and head of the attentions that follow the text while it is spoken, where they are known: in
+    /// the released Multilingual model, and by agreement in the tiny one of `oracle/chatterbox`.
+    pub fn aligned_heads(&self) -> Option<[[usize; 2]; ALIGNED_HEADS]> {
+        match (self.backbone, self.layers, self.heads) {
+            (Backbone::Llama, 30, 16) => Some([[12, 15], [13, 11], [9, 2]]),
+            (Backbone::Llama, 3, 2) => Some([[1, 1], [2, 0], [0, 1]]),
+            _ => None,
         }
     }
 

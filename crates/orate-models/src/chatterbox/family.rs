@@ -9,11 +9,11 @@ use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
 use super::s3gen::{Noise, S3GenPlan};
 use super::speak::{Pieces, make_plans};
-use super::t3::CacheSizes;
+use super::t3::END_BIAS;
 use super::t3_plans::{T3, T3Plan};
 use super::voice::{TAG, Voice};
 use crate::decoding::session::{Session, capacity};
-use crate::decoding::{Decoding, MOST_UTTERANCES, StartOptions};
+use crate::decoding::{Autoregressive, MOST_UTTERANCES, MemorySizes, StartOptions};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Cancel, Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize,
@@ -169,8 +169,9 @@ impl Model for Chatterbox {
         let (own, prompt) = (Own::read(&options.own), voice.reference.frames());
         let steps = self.flow_settings(&own).steps;
         let mut plans = vec![];
-        if let Some(t3) = self.t3().ok().map(|t3| t3.network()) {
-            let sizes = CacheSizes { batch: 1, capacity: capacity(tokens + frames), kv: t3.kv() };
+        if self.t3().is_ok() {
+            let t3 = self.t3_for(&own)?.network();
+            let sizes = t3.sizes(MemorySizes { batch: 1, capacity: capacity(tokens + frames), feed: 0 });
             for plan in T3Plan::of_utterance(sizes, tokens) {
                 let times = if matches!(plan, T3Plan::Frame { .. }) { frames } else { 1 };
                 plans.push((t3.plan(plan, false)?, times));
@@ -220,8 +221,8 @@ impl Model for Chatterbox {
         let voice = self.voice(options)?;
         let own = Own::read(&options.own);
         let mut all = vec![];
-        if let Ok(t3) = self.t3() {
-            let mut session = self.profiled_session(t3, &voice, &own, size, runs)?;
+        if self.t3().is_ok() {
+            let mut session = self.profiled_session(&voice, &own, size, runs)?;
             all.push(least(runs, ("code", size.frames), || session.profile_frame())?);
         }
         let (settings, cancel) = (self.flow_settings(&own), Cancel::default());
@@ -265,7 +266,6 @@ impl Chatterbox {
     /// A session of T3 with a prompt of `size.tokens` ids, some codes after its beginning.
     fn profiled_session(
         &self,
-        t3: &Decoding<T3>,
         voice: &Voice,
         own: &Own,
         size: Size,
@@ -275,8 +275,12 @@ impl Chatterbox {
         let conditioning = self.conditioning(of_t3, own.exaggeration.unwrap_or(EXAGGERATION))?;
         let prompt = self.prompt(conditioning, vec![1; size.tokens])?;
         let own = Own { max_codes: Some(CODES_BEFORE_PROFILE + runs.max(1)), ..own.clone() };
+        let t3 = self.t3_for(&own)?;
         let mut session = t3.start(&prompt, self.draw_settings(&own, 0), StartOptions::default())?;
         session.set_look_ahead(false);
+        let lanes = t3.network().facts().lanes;
+        // Read under the alignment guard only.
+        session.write(END_BIAS, &[lanes, 1, 1].into(), &vec![0.0; lanes])?;
         for _ in 0..CODES_BEFORE_PROFILE {
             session.next_frame(&mut vec![])?;
         }

@@ -6,6 +6,8 @@
 //! | --- | --- |
 //! | `text` | ids of texts |
 //! | `t3_VARIANT` | conditioning, prompt, layers, logits, codes |
+//! | `analyzer` | what the alignment guard makes of made-up attention |
+//! | `t3_mtl_analyzer` | codes under the alignment guard, and what it makes of the attention before each |
 //! | `s3gen_standard`, `s3gen_meanflow`, `…_odd` | flow encoder, estimator, vocoder, samples |
 //! | `reference_VARIANT` | the encoders, stage by stage |
 //! | `e2e_VARIANT`, `e2e_vc` | codes and samples from a text, or a recording, and a reference |
@@ -15,6 +17,7 @@
 
 mod draw;
 mod e2e;
+mod guard;
 mod reference;
 mod s3gen;
 mod stored;
@@ -76,11 +79,12 @@ impl Run<'_> {
         let (kind, of) = case.split_once('_').unwrap_or((case, ""));
         match kind {
             "t3" if of.split('_').next() == Some(code(variant)) => self.t3(case),
+            "analyzer" if variant == Variant::Multilingual => self.analyzer(case),
             "s3gen" if of.starts_with("meanflow") == variant.is_fast() => self.s3gen(case),
             "reference" if of == code(variant) => self.reference(case),
             "e2e" if of == code(variant) => self.utterance(case),
             "e2e" if of == "vc" && !variant.is_fast() => self.conversion(case),
-            "t3" | "s3gen" | "reference" | "e2e" => {
+            "t3" | "analyzer" | "s3gen" | "reference" | "e2e" => {
                 self.out.skip(case, "it was made with another model");
                 Ok(())
             }

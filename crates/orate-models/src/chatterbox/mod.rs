@@ -20,6 +20,7 @@
 //!
 //! Official code: the Python package `chatterbox-tts`.
 
+mod alignment;
 pub mod backbone;
 mod config;
 mod constants;

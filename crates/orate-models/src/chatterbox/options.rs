@@ -1,7 +1,7 @@
 //! The options of Chatterbox models.
 
 use super::config::Variant;
-use crate::{OptionSet, OptionSpec};
+use crate::{Flags, OptionSet, OptionSpec};
 
 crate::options! {
     /// What Chatterbox models can be asked for beyond [`crate::Options`].
@@ -24,8 +24,13 @@ crate::options! {
         },
         /// Makes codes that were drawn before less likely: above 0, at most 100.
         repetition_penalty: f32 => {
-            range: Some((f32::MIN_POSITIVE as f64, 100.0)), default: "1.2",
+            range: Some((f32::MIN_POSITIVE as f64, 100.0)), default: "1.2; 2 with the alignment guard",
         },
+        /// Ends speech with its text, not before and not long after (Multilingual).
+        ///
+        /// Watches which part of the text T3 attends to, as version 0.1.7 of the official package does.
+        /// Pieces are then not decoded in one batch with those of other callers.
+        alignment_guard: bool => { flags: Flags::On, default: "off" },
         /// Steps from noise to a mel spectrogram; more take longer and sound cleaner.
         steps: usize => { range: Some((1.0, 100.0)), default: "10; 2 (Turbo, Nano)", converts: true },
         /// Guidance of the mel spectrogram; 0 is none (English, Multilingual).
@@ -41,11 +46,21 @@ crate::options! {
     }
 }
 
+impl Options {
+    /// Whether the alignment guard is on.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.alignment_guard == Some(true)
+    }
+}
+
 /// Options without an effect for the models of a variant.
 fn without_effect(variant: Variant) -> &'static [&'static str] {
     match variant {
-        Variant::English | Variant::Multilingual => &["top_k"],
-        Variant::Turbo | Variant::Nano => &["exaggeration", "cfg_weight", "min_p", "flow_guidance"],
+        Variant::English => &["top_k", "alignment_guard"],
+        Variant::Multilingual => &["top_k"],
+        Variant::Turbo | Variant::Nano => {
+            &["exaggeration", "cfg_weight", "min_p", "alignment_guard", "flow_guidance"]
+        }
         Variant::Conversion => &[
             "exaggeration",
             "cfg_weight",
@@ -54,6 +69,7 @@ fn without_effect(variant: Variant) -> &'static [&'static str] {
             "top_k",
             "top_p",
             "repetition_penalty",
+            "alignment_guard",
             "max_codes",
             "first_chunk",
             "retries",

@@ -10,7 +10,7 @@ use super::voice::{TalkingVoice, Voice};
 use crate::decoding::{Decoding, DrawSettings, Sampling};
 use crate::{Facts, Loader, ModelError, ModelFiles, OptionSpec, Options};
 use orate_graph::{CacheFormat, Device};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Bytes of kept states of voices: at least one of the largest, 376 rows of Turbo in f32.
 pub(super) const PREFIX_BYTES: usize = 256 << 20;
@@ -33,6 +33,8 @@ pub struct Chatterbox {
     pub(super) facts: Facts,
     accepts: Vec<OptionSpec>,
     t3: Option<Decoding<T3>>,
+    /// T3 under the alignment guard, once it was asked for.
+    guarded: OnceLock<Decoding<T3>>,
     s3gen: S3Gen,
     device: Arc<dyn Device>,
     conditionings: Mutex<Vec<(ConditioningKey, Arc<Conditioning>)>>,
@@ -55,6 +57,7 @@ impl Chatterbox {
             facts,
             accepts,
             t3,
+            guarded: OnceLock::new(),
             s3gen,
             device,
             conditionings: Mutex::default(),
@@ -97,6 +100,23 @@ impl Chatterbox {
     /// The model only converts.
     pub fn t3(&self) -> Result<&Decoding<T3>, ModelError> {
         self.t3.as_ref().ok_or_else(|| self.cannot_talk())
+    }
+
+    /// The same as options ask for it: under the alignment guard or not.
+    ///
+    /// # Errors
+    /// The model only converts, or it is unknown which heads follow the text.
+    pub(super) fn t3_for(&self, own: &Own) -> Result<&Decoding<T3>, ModelError> {
+        let (t3, config) = (self.t3()?, &self.talking()?.config);
+        if !own.is_guarded() {
+            return Ok(t3);
+        }
+        if config.aligned_heads().is_none() {
+            let got = format!("on, but this T3 has {} layers of {} heads", config.layers, config.heads);
+            let allowed = "the heads that follow the text are known for 30 layers of 16 heads".to_owned();
+            return Err(ModelError::Option { option: "alignment_guard", got, allowed });
+        }
+        Ok(self.guarded.get_or_init(|| t3.beside(t3.network().guarded(), PREFIX_BYTES)))
     }
 
     /// The network that turns codes into samples.
@@ -210,7 +230,7 @@ impl Chatterbox {
             temperature: or(own.temperature, 0.8),
             top_k: own.top_k.unwrap_or(if is_fast { 1000 } else { 0 }),
             top_p: or(own.top_p, if is_fast { 0.95 } else { 1.0 }),
-            repetition_penalty: or(own.repetition_penalty, 1.2),
+            repetition_penalty: or(own.repetition_penalty, if own.is_guarded() { 2.0 } else { 1.2 }),
             min_p: if is_fast { 0.0 } else { or(own.min_p, 0.05) },
             guidance: if is_fast { 0.0 } else { or(own.cfg_weight, 0.5) },
         };

@@ -4,6 +4,7 @@
 //! codes: attention in S3Gen sees the whole piece. Where a device is fast enough to run S3Gen several times,
 //! a listener gets the first samples of a piece before its last codes are made ([`super::growing`]).
 
+use super::alignment::Guarded;
 use super::config::{END_OF_SPEECH, FRAMES_PER_CODE, SILENCE, START_OF_SPEECH, Variant};
 use super::growing::{AHEAD, Growing, LEAST, Setting, first_plans};
 use super::options::Options as Own;
@@ -69,13 +70,44 @@ struct Speaking {
     ids: Vec<i32>,
     attempts: usize,
     seed: u64,
-    utterance: Utterance<T3>,
+    utterance: Source,
     codes: Vec<i32>,
     /// How many codes the next chunk ends with.
     chunk: Option<usize>,
     growing: Growing,
     /// Work of T3 that earlier chunks have counted.
     counted: Counters,
+}
+
+/// What makes the codes of a piece.
+enum Source {
+    /// Together with those of other callers.
+    Shared(Utterance<T3>),
+    /// Under the alignment guard.
+    Guarded(Guarded),
+}
+
+impl Source {
+    fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, ModelError> {
+        match self {
+            Source::Shared(utterance) => utterance.next_frame(codes),
+            Source::Guarded(guarded) => guarded.next_frame(codes),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        match self {
+            Source::Shared(utterance) => utterance.counters(),
+            Source::Guarded(guarded) => guarded.counters(),
+        }
+    }
+
+    fn reused_rows(&self) -> usize {
+        match self {
+            Source::Shared(utterance) => utterance.reused_rows(),
+            Source::Guarded(guarded) => guarded.reused_rows(),
+        }
+    }
 }
 
 impl Pieces {
@@ -137,7 +169,12 @@ impl Pieces {
     fn start(&self, text: String, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
         let seed = attempt_seed(self.progress.seed(), attempts);
         let (prompt, settings) = self.prompt(&ids, seed)?;
-        let utterance = self.model.t3()?.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?;
+        let t3 = self.model.t3_for(&self.own)?;
+        let utterance = if self.own.is_guarded() {
+            Source::Guarded(Guarded::start(t3, &self.model.talking()?.config, &prompt, settings)?)
+        } else {
+            Source::Shared(t3.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?)
+        };
         let (codes, growing, counted) = (vec![], Growing::default(), Counters::default());
         Ok(Speaking {
             text,
@@ -202,9 +239,10 @@ impl Pieces {
             let enough = if finish.is_some() { 1 } else { LEAST };
             let mut samples = vec![];
             if codes.len() >= enough {
-                // The last code of Multilingual is noise, which the official code leaves out too.
-                let cut =
-                    if variant == Variant::Multilingual && codes.len() > 1 { FRAMES_PER_CODE } else { 0 };
+                // The last code of Multilingual is noise, which the official code leaves out too, but not
+                // the version with the guard.
+                let is_cut = variant == Variant::Multilingual && !self.own.is_guarded();
+                let cut = if is_cut && codes.len() > 1 { FRAMES_PER_CODE } else { 0 };
                 let s3gen = self.model.s3gen();
                 let (reference, cancel) = (&self.voice.reference, &self.progress.cancel);
                 let setting = Setting { s3gen, reference, flow: self.flow, seed: speaking.seed, cancel };
@@ -327,7 +365,7 @@ pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -
         };
         while let Some((text, ids)) = pieces.pieces.next() {
             let (prompt, settings) = pieces.prompt(&ids, 0)?;
-            model.t3()?.prepare(&prompt, settings.max_frames, callers)?;
+            model.t3_for(&pieces.own)?.prepare(&prompt, settings.max_frames, callers)?;
             let longest = (text.len() * CODES_PER_CHAR).max(LEAST);
             let all = pieces.voice.reference.codes.len() + longest;
             let plans = S3GenPlan::of_utterance(all, pieces.voice.reference.frames(), pieces.flow.steps);

@@ -18,7 +18,7 @@
 //! Official class: `T3`.
 
 use super::backbone;
-use super::config::{Backbone, SPEAKER, START_OF_SPEECH, T3Config};
+use super::config::{ALIGNED_HEADS, Backbone, END_OF_SPEECH, SPEAKER, START_OF_SPEECH, T3Config};
 use crate::blocks::{Attention, Cache, Scope};
 use crate::decoding::{CODES, FRAME, GIVEN, LAST, POSITION, ROWS, SEED};
 use orate_graph::{
@@ -53,6 +53,13 @@ pub const IS_START: &str = "is_start";
 /// The id that begins speech, i32 `[B, 1]`: where repetitions are penalized it counts as drawn.
 pub const START: &str = "start";
 
+/// Keys of the [`T3Config::aligned_heads`], a cache f32 `[B · L, capacity, 3 · Dh]`.
+pub const ALIGNED_KEYS: &str = "t3.aligned_keys";
+/// A frame's queries of these heads, then its keys, `[B · L, 1, 6 · Dh]`.
+pub const ALIGNED: &str = "aligned";
+/// Added to the logit of the end of speech, `[B · L, 1, 1]`.
+pub const END_BIAS: &str = "end_bias";
+
 /// Extents and format of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheSizes {
@@ -62,10 +69,36 @@ pub struct CacheSizes {
     pub capacity: usize,
     /// Their format.
     pub kv: CacheFormat,
+    /// Whether there is what the alignment guard needs too: [`ALIGNED_KEYS`], [`ALIGNED`] and [`END_BIAS`].
+    pub guarded: bool,
 }
 
 fn cache(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<Cache> {
     Cache::declare(g, "t3", c.layers, [s.batch * c.lanes(), s.capacity, c.width], Some(s.kv))
+}
+
+/// The layers, and queries and keys `[B · L, T, 3 · Dh]` of the heads that the guard watches.
+fn layers(
+    g: &mut Graph,
+    c: &T3Config,
+    s: CacheSizes,
+    x: Value,
+    (first, tap): (Rows, &str),
+) -> Result<(Value, Option<[Value; 2]>)> {
+    let mut cache = cache(g, c, s)?;
+    let (x, rotated) = backbone::layers(g, c, x, (&mut cache, first), tap)?;
+    let Some(heads) = c.aligned_heads().filter(|_| s.guarded) else { return Ok((x, None)) };
+    let mut joined = |which: usize| {
+        let head =
+            |[layer, head]: [usize; 2]| g.slice(rotated[layer][which], 2, head * c.head_dim(), c.head_dim());
+        let heads = heads.into_iter().map(head).collect::<Result<Vec<_>>>()?;
+        g.concat(&heads, 2)
+    };
+    let [queries, keys] = [joined(0)?, joined(1)?];
+    let shape = [s.batch * c.lanes(), s.capacity, ALIGNED_HEADS * c.head_dim()];
+    let kept = g.cache(ALIGNED_KEYS, DType::F32, shape)?;
+    g.write_rows(kept, keys, first)?;
+    Ok((x, Some([queries, keys])))
 }
 
 fn table(g: &mut Graph, name: &str, rows: usize, width: usize, ids: Value) -> Result<Value> {
@@ -188,8 +221,7 @@ pub fn prefill(g: &mut Graph, c: &T3Config, s: CacheSizes, time: usize) -> Resul
     let rows = g.input(ROWS, DType::F32, [batch, time, c.width])?;
     let position = g.state(POSITION, DType::I32, [batch])?;
     let last = g.input(LAST, DType::I32, [batch])?;
-    let mut cache = cache(g, c, s)?;
-    let x = backbone::layers(g, c, rows, (&mut cache, Rows::At(position)), "prefill_layer")?;
+    let (x, _) = layers(g, c, s, rows, (Rows::At(position), "prefill_layer"))?;
     let x = g.row_at(x, last)?; // [B · L, 1, D]
     let logits = head(g, c, x)?;
     g.output(LOGITS, logits)
@@ -209,6 +241,7 @@ pub fn frame(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<()> {
             SampleRules { penalty_last: true, start: Some(START_OF_SPEECH as usize), ..Default::default() }
         }
     };
+    let logits = if s.guarded { with_end_bias(g, logits)? } else { logits };
     let logits = match c.lanes() {
         1 => g.reshape(logits, [batch, v])?,
         lanes => g.reshape(logits, [batch, lanes, v])?,
@@ -218,6 +251,17 @@ pub fn frame(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<()> {
     g.output(CODES, code)?;
     let logits = after(g, c, s, code, number)?;
     g.update(LOGITS, logits)
+}
+
+/// Logits `[B · L, 1, V]` with [`END_BIAS`] added to that of the end of speech.
+fn with_end_bias(g: &mut Graph, logits: Value) -> Result<Value> {
+    let &[batch, _, v] = g.shape(logits).dims() else { unreachable!("a state of three axes") };
+    let end = END_OF_SPEECH as usize;
+    let bias = g.input(END_BIAS, DType::F32, [batch, 1, 1])?;
+    let parts = [(0, end), (end, 1), (end + 1, v - end - 1)];
+    let [before, of_end, after] = parts.map(|(start, len)| g.slice(logits, 2, start, len));
+    let of_end = g.add(of_end?, bias)?;
+    g.concat(&[before?, of_end, after?], 2)
 }
 
 /// Builds the plan of a frame whose code is read from [`GIVEN`]: nothing is drawn, and [`SEEN`] stays as it
@@ -251,8 +295,11 @@ fn after(g: &mut Graph, c: &T3Config, s: CacheSizes, code: Value, number: Value)
         }
     };
     g.tap("row", row)?;
-    let mut cache = cache(g, c, s)?;
-    let x = backbone::layers(g, c, row, (&mut cache, Rows::At(position)), "layer")?;
+    let (x, aligned) = layers(g, c, s, row, (Rows::At(position), "layer"))?;
+    if let Some(aligned) = aligned {
+        let aligned = g.concat(&aligned, 2)?;
+        g.output(ALIGNED, aligned)?;
+    }
     let logits = head(g, c, x)?;
     let position = g.increment(position, 1)?;
     g.update(POSITION, position)?;

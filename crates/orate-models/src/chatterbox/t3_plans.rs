@@ -35,6 +35,7 @@ impl T3Plan {
             T3Plan::Rows { .. } => "prompt",
             T3Plan::Begin => "begin",
             T3Plan::Prefill { .. } => "prefill",
+            T3Plan::Frame { given: false, sizes: CacheSizes { guarded: true, .. } } => "guarded frame",
             T3Plan::Frame { given: false, .. } => "frame",
             T3Plan::Frame { given: true, .. } => "frame of a given code",
         }
@@ -66,7 +67,7 @@ impl T3Plan {
 
 /// All graphs of T3, as small as they may be.
 pub(super) fn smallest_graphs(c: &T3Config, kv: CacheFormat) -> Result<Vec<Graph>, GraphError> {
-    let sizes = CacheSizes { batch: 1, capacity: 8, kv };
+    let sizes = CacheSizes { batch: 1, capacity: 8, kv, guarded: false };
     let mut all = vec![T3Plan::Conditioning { codes: 2 }];
     if c.backbone == Backbone::Llama {
         all.push(T3Plan::Begin);
@@ -103,8 +104,10 @@ pub struct T3 {
     config: T3Config,
     kv: CacheFormat,
     /// By plan, and whether taps are recorded.
-    plans: PlanCache<(T3Plan, bool)>,
+    plans: Arc<PlanCache<(T3Plan, bool)>>,
     memories: Arc<MemoryPool>,
+    /// Whether plans have what the alignment guard needs.
+    guarded: bool,
 }
 
 impl T3 {
@@ -115,12 +118,14 @@ impl T3 {
         kv: CacheFormat,
     ) -> T3 {
         let memories = MemoryPool::new(device.clone(), 1);
-        T3 { config, kv, plans: PlanCache::new(device, weights, PLANS_KEPT), memories }
+        let plans = Arc::new(PlanCache::new(device, weights, PLANS_KEPT));
+        T3 { config, kv, plans, memories, guarded: false }
     }
 
-    /// Format of keys and values.
-    pub(super) fn kv(&self) -> CacheFormat {
-        self.kv
+    /// The same network, whose plans have what the alignment guard needs.
+    pub(super) fn guarded(&self) -> T3 {
+        let (plans, memories) = (self.plans.clone(), self.memories.clone());
+        T3 { config: self.config.clone(), kv: self.kv, plans, memories, guarded: true }
     }
 
     pub(super) fn plans(&self) -> &PlanCache<(T3Plan, bool)> {
@@ -132,7 +137,7 @@ impl T3 {
     }
 
     pub(super) fn sizes(&self, s: MemorySizes) -> CacheSizes {
-        CacheSizes { batch: s.batch, capacity: s.capacity, kv: self.kv }
+        CacheSizes { batch: s.batch, capacity: s.capacity, kv: self.kv, guarded: self.guarded }
     }
 
     /// The rows of a voice: its speaker embedding `[256]`, the codes of its recording, and exaggeration.

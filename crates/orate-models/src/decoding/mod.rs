@@ -53,7 +53,15 @@ pub struct Decoding<N: Autoregressive> {
 impl<N: Autoregressive> Decoding<N> {
     /// Keeps states of prompts of at most `prefix_bytes` bytes.
     pub fn new(network: N, prefix_bytes: usize) -> Decoding<N> {
-        let resources = Resources::new(network, prefix_bytes);
+        Self::of(Resources::new(network, prefix_bytes))
+    }
+
+    /// Another network, whose utterances take memories from the same pool.
+    pub fn beside(&self, network: N, prefix_bytes: usize) -> Decoding<N> {
+        Self::of(Resources::with_memories(network, prefix_bytes, self.resources.memories.clone()))
+    }
+
+    fn of(resources: Arc<Resources<N>>) -> Decoding<N> {
         let batch = SharedBatch::new(resources.clone());
         Decoding { resources, batch }
     }

@@ -18,9 +18,12 @@ pub(super) struct Resources<N: Autoregressive> {
 
 impl<N: Autoregressive> Resources<N> {
     pub fn new(network: N, prefix_bytes: usize) -> Arc<Resources<N>> {
-        let device = network.device().clone();
-        let wait = device.pacing().coalescing_wait.unwrap_or_default();
-        let memories = MemoryPool::new(device, MOST_UTTERANCES);
+        let memories = MemoryPool::new(network.device().clone(), MOST_UTTERANCES);
+        Self::with_memories(network, prefix_bytes, memories)
+    }
+
+    pub fn with_memories(network: N, prefix_bytes: usize, memories: Arc<MemoryPool>) -> Arc<Resources<N>> {
+        let wait = network.device().pacing().coalescing_wait.unwrap_or_default();
         let (prefixes, prompts) = (KeptStates::new(prefix_bytes), SharedPrompts::new(wait));
         Arc::new(Resources { network, memories, prefixes, prompts })
     }

@@ -337,6 +337,15 @@ impl<N: Autoregressive> Session<N> {
         Ok(self.memory.get().read_f32(name, out)?)
     }
 
+    /// Writes a float input of the network's own, for the next frame.
+    ///
+    /// # Errors
+    /// That frame was made ahead.
+    pub fn write(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), ModelError> {
+        self.nothing_ahead("given an input")?;
+        Ok(self.memory.get().write_f32(name, shape, data)?)
+    }
+
     /// Measures each step of a frame's plan. The frame counts as made, and so does one that was made ahead.
     pub fn profile_frame(&mut self) -> Result<Profile, ModelError> {
         if !self.ahead.is_nothing() {

@@ -308,6 +308,61 @@ pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
+/// What the alignment guard of Chatterbox adds to T3: rotated queries and keys of a head are read besides
+/// their attention, and one logit is changed.
+pub(super) fn watched(cases: &mut Vec<Case>) -> Result<()> {
+    for (dtype, time) in [(DType::F32, 1), (DType::F16, 1), (DType::F32, 5)] {
+        let (heads, d, capacity) = (16, 64, 12);
+        let mut g = Graph::new("watched");
+        let x = g.input("x", DType::F32, [2, time, 32])?;
+        let at = g.input("at", DType::I32, [2])?;
+        let table = g.rope_table(5e5, time, d, Rows::At(at))?;
+        let [q, k, v] = ["q", "k", "v"].map(|w| g.matmul(x, Weight::named(w, [32, heads * d])));
+        let (q, k) = (g.rotary(q?, table, heads)?, g.rotary(k?, table, heads)?);
+        let keys = g.cache("keys", dtype, [2, capacity, heads * d])?;
+        let values = g.cache("values", dtype, [2, capacity, heads * d])?;
+        let keys = g.write_rows(keys, k, Rows::At(at))?;
+        let values = g.write_rows(values, v?, Rows::At(at))?;
+        let op = Op::Attention {
+            heads,
+            scale: 0.125,
+            mask: AttentionMask::Cached(First::Operand),
+            relative: None,
+            bias: false,
+            follows_weights: false,
+        };
+        let y = g.attention(op, q, keys, values, Some(at))?;
+        g.output("y", y)?;
+        let mut joined = |x: Value| {
+            let heads = [15, 11, 2].into_iter().map(|head| g.slice(x, 2, head * d, d));
+            let heads = heads.collect::<Result<Vec<_>>>()?;
+            g.concat(&heads, 2)
+        };
+        let (q, k) = (joined(q)?, joined(k)?);
+        let watched = g.cache("watched keys", DType::F32, [2, capacity, 3 * d])?;
+        g.write_rows(watched, k, Rows::At(at))?;
+        let both = g.concat(&[q, k], 2)?;
+        g.output("watched", both)?;
+        let tolerance = if dtype == DType::F32 { crate::tolerance::NETWORK } else { 1e-2 };
+        let name = format!("watched heads, {time} rows, {dtype} caches");
+        cases.push(Case { tolerance, ..Case::new(name, g).with("at", vec![3, 5]) });
+    }
+    for (v, end) in [(8194, 6562), (5, 0)] {
+        let mut g = Graph::new("logits");
+        let logits = g.state("logits", DType::F32, [2, 1, v])?;
+        let bias = g.input("bias", DType::F32, [2, 1, 1])?;
+        let of_end = g.slice(logits, 2, end, 1)?;
+        let of_end = g.add(of_end, bias)?;
+        let before = if end > 0 { Some(g.slice(logits, 2, 0, end)?) } else { None };
+        let after = g.slice(logits, 2, end + 1, v - end - 1)?;
+        let parts: Vec<Value> = before.into_iter().chain([of_end, after]).collect();
+        let y = g.concat(&parts, 2)?;
+        g.output("y", y)?;
+        cases.push(Case::new(format!("logit {end} of {v} changed"), g));
+    }
+    Ok(())
+}
+
 /// Temperature, k, p and penalty: those of the released models, and others.
 const SETTINGS: [[f32; 4]; 8] = [
     [0.9, 50.0, 1.0, 1.05],

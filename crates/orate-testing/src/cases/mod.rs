@@ -66,6 +66,7 @@ pub fn op_cases() -> Vec<Case> {
         decoding::integers,
         decoding::rows,
         decoding::in_place,
+        decoding::watched,
         decoding::sample,
         compact::attention,
         compact::writes,

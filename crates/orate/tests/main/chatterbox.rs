@@ -4,7 +4,7 @@ use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options, Precision,
     PrecisionPolicy, SpeechLength,
 };
-use orate_graph::DType;
+use orate_graph::{CacheFormat, DType};
 use orate_models::Model;
 use orate_models::chatterbox::Chatterbox;
 use orate_testing::checkpoints::{
@@ -100,10 +100,15 @@ fn options_without_an_effect_are_refused() {
         ("turbo", "flow_guidance"),
         ("en", "top_k"),
         ("mtl", "top_k"),
+        ("en", "alignment_guard"),
+        ("turbo", "alignment_guard"),
     ] {
         let (_folder, engine) = engine(variant);
-        let options =
-            if option == "top_k" { few_codes(2).set(option, 5) } else { few_codes(2).set(option, 0.5) };
+        let options = match option {
+            "top_k" => few_codes(2).set(option, 5),
+            "alignment_guard" => few_codes(2).set(option, true),
+            _ => few_codes(2).set(option, 0.5),
+        };
         let e = error(engine.speak("Hello.", &options));
         assert!(
             e.contains(&format!("`{option}` is not an option of this Chatterbox model")),
@@ -338,6 +343,78 @@ fn callers_share_batches() {
     }
 }
 
+#[test]
+fn the_alignment_guard_watches_each_piece() {
+    let folder = folder("mtl");
+    let engine = open(folder.path(), 2).expect("opens");
+    let (text, guarded) = ("Hello there, how are you? And I?", few_codes(30).set("alignment_guard", true));
+    let speak = |engine: &Engine, text: &str| engine.speak(text, &guarded).expect("speaks").samples;
+    let samples = speak(&engine, text);
+    // Its penalty of repetitions is 2, and the last code is heard.
+    let like = |penalty| {
+        let options = few_codes(30).set("repetition_penalty", penalty);
+        engine.speak(text, &options).expect("speaks").samples
+    };
+    assert!(samples.len() == like(2.0).len() + CODE && samples != like(1.2), "{}", samples.len());
+    assert!(
+        speak(&open(folder.path(), 3).expect("opens"), text) == samples,
+        "other samples with more threads"
+    );
+    // The prompt's fixed rows are kept, with what the guard reads of them.
+    assert!(speak(&engine, text) == samples, "other samples from a kept prefix");
+    let streamed = guarded.clone().set("first_chunk", 8);
+    let all: Vec<_> = engine.stream(text, &streamed).expect("begins").map(|c| c.expect("a chunk")).collect();
+    assert!(all.len() > 1 && all.iter().map(|c| c.samples.len()).sum::<usize>() == samples.len());
+    // Callers at once, one of them without the guard.
+    let texts = [text, "Something else entirely.", "A third one, then."];
+    let alone = texts.map(|text| speak(&engine, text));
+    let other = like(1.2);
+    std::thread::scope(|s| {
+        let free = s.spawn(|| like(1.2));
+        let callers = texts.map(|text| s.spawn(|| speak(&engine, text)));
+        assert!(callers.map(|caller| caller.join().expect("no panic")) == alone);
+        assert!(free.join().expect("no panic") == other);
+    });
+}
+
+#[test]
+fn the_alignment_guard_needs_no_more_weights() {
+    let folder = folder("mtl");
+    for kv in [CacheFormat::F32, CacheFormat::Q8_0] {
+        let options = EngineOptions {
+            model: ModelSource::Path(folder.path().to_owned()),
+            device: DeviceChoice::Cpu,
+            kv,
+            ..Default::default()
+        };
+        let engine = Engine::with_options(options).expect("opens");
+        let model = engine.model_as::<Chatterbox>().expect("of this family");
+        let bytes = [true, false].map(|on| {
+            let audio =
+                engine.speak("Hello there.", &few_codes(9).set("alignment_guard", on)).expect("speaks");
+            assert!(audio.samples.len() >= 8 * CODE, "{kv}: {}", audio.samples.len());
+            model.weight_bytes()
+        });
+        assert_eq!(bytes[0], bytes[1], "{kv}");
+    }
+}
+
+/// A code that follows itself ends speech; before the end of the text that is a runaway, which is retried.
+#[test]
+fn the_alignment_guard_ends_speech() {
+    let (_folder, engine) = engine("mtl");
+    let greedy = few_codes(40).set("temperature", 0.0).set("repetition_penalty", 1.0);
+    let speak = |options: &Options| {
+        let mut stream = engine.stream("Hello there.", options).expect("begins");
+        stream.next().expect("a piece").expect("speaks")
+    };
+    assert_eq!(speak(&greedy).finish, Some(FinishReason::Length));
+    let guarded = speak(&greedy.clone().set("alignment_guard", true));
+    assert_eq!((guarded.finish, guarded.attempts), (Some(FinishReason::Runaway), 2));
+    assert!(guarded.samples.len() < 38 * CODE, "{} samples", guarded.samples.len());
+    assert_eq!(speak(&greedy.set("alignment_guard", false)).finish, Some(FinishReason::Length));
+}
+
 /// What the model will take is known before anything of it is read.
 #[test]
 fn memory_is_as_predicted() {
@@ -361,9 +438,10 @@ fn memory_is_as_predicted() {
 
 #[test]
 fn no_plan_is_made_between_codes() {
-    for variant in ["en", "turbo"] {
+    for variant in ["en", "mtl", "turbo"] {
         let (_folder, engine) = engine(variant);
         let options = few_codes(300).set("first_chunk", 10);
+        let options = if variant == "mtl" { options.set("alignment_guard", true) } else { options };
         engine.warm_up_for(&options).expect("speaks");
         let made = engine.plans_made();
         let mut stream = engine.stream("Hello there, how are you?", &options).expect("begins");
