@@ -188,7 +188,8 @@ fn gather(d: &mut Draft<'_>) {
             }
             continue;
         }
-        group = match group.filter(|(_, before)| are_alike(d, before, &heads)) {
+        let joins = |before: &[Head]| are_alike(d, before, &heads) && !needs(d, &l, before);
+        group = match group.filter(|(_, before)| joins(before)) {
             Some((g, before)) => {
                 let earlier = d.launches[g].as_ref().map_or(vec![], |g| inputs(g).to_vec());
                 d.absorb(g, i);

@@ -311,6 +311,23 @@ fn heads_of_one_row_need_no_norm() {
     assert!(described(&p).iter().all(|step| !step.starts_with("Heads")), "{:?}", described(&p));
 }
 
+/// Rotated keys that others read too are made before they are written.
+#[test]
+fn heads_are_not_written_by_the_launch_that_makes_them() {
+    let mut g = Graph::new("watched");
+    let x = g.input("x", DType::F32, [1, 1, 64]).expect("declares");
+    let at = g.input("at", DType::I32, [1]).expect("declares");
+    let keys = g.state("keys", DType::F32, [1, 9, 32]).expect("declares");
+    let table = g.rope_table(1e4, 1, 16, Rows::At(at)).expect("builds");
+    let k = g.matmul(x, Weight::named("k", [64, 32])).expect("builds");
+    let k = g.rotary(k, table, 2).expect("builds");
+    g.write_rows(keys, k, Rows::At(at)).expect("builds");
+    let y = g.slice(k, 2, 16, 16).expect("builds");
+    g.output("y", y).expect("declares");
+    let p = compile(g, usual());
+    assert_eq!(described(&p)[..4], ["RopeTable", "MatMul", "Heads x1+rotary1", "WriteRows"]);
+}
+
 fn groups(p: &Plan) -> Vec<Vec<&str>> {
     p.weight_groups().iter().map(|g| g.iter().filter_map(|w| w.first_name()).collect()).collect()
 }

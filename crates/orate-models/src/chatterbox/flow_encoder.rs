@@ -48,19 +48,37 @@ const SLOPE: f32 = 0.01;
 /// Taps of the convolutions of the look-ahead, and of that after the upsampling.
 const TAPS: [usize; 3] = [4, 3, 5];
 
-/// Sines and cosines of the offsets `time − 1` down to `1 − time`, `[2 · time − 1, width]`: column 2m is
-/// `sin(o · ω)`, 2m + 1 is `cos(o · ω)` for `ω = 10000^(−2m / width)`.
-pub fn offsets(time: usize, width: usize) -> Vec<f32> {
-    let last = time as i64 - 1;
-    let row = |offset: i64| {
-        (0..width).map(move |i| {
-            // As the official code: the frequency is rounded, then its product with the offset.
-            let frequency = ((i / 2 * 2) as f32 * -(10_000f32.ln() / width as f32)).exp();
-            let angle = offset as f32 * frequency;
-            if i % 2 == 0 { angle.sin() } else { angle.cos() }
-        })
-    };
-    (-last..=last).rev().flat_map(row).collect()
+/// Sines and cosines of offsets between rows. They take longer to compute than the network takes on a GPU, so
+/// those of the longest speech are kept.
+#[derive(Default)]
+pub struct Offsets {
+    width: usize,
+    /// Offsets from `time − 1` down to `1 − time`, `[2 · time − 1, width]`: column 2m is `sin(o · ω)`, 2m + 1
+    /// is `cos(o · ω)` for `ω = 10000^(−2m / width)`.
+    table: Vec<f32>,
+    time: usize,
+}
+
+impl Offsets {
+    /// Those between `time` rows, in the order of the table.
+    pub fn of(&mut self, time: usize, width: usize) -> &[f32] {
+        if width != self.width || time > self.time {
+            // Room for somewhat longer speech.
+            (self.width, self.time) = (width, time.next_multiple_of(256));
+            let last = self.time as i64 - 1;
+            let row = |offset: i64| {
+                (0..width).map(move |i| {
+                    // As the official code: the frequency is rounded, then its product with the offset.
+                    let frequency = ((i / 2 * 2) as f32 * -(10_000f32.ln() / width as f32)).exp();
+                    let angle = offset as f32 * frequency;
+                    if i % 2 == 0 { angle.sin() } else { angle.cos() }
+                })
+            };
+            self.table = (-last..=last).rev().flat_map(row).collect();
+        }
+        let first = (self.time - time) * width;
+        &self.table[first..first + (2 * time - 1) * width]
+    }
 }
 
 /// Builds the network for `codes` codes after a prompt of `prompt` mel frames. Reads the inputs above; writes

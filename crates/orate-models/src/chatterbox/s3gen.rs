@@ -8,7 +8,7 @@
 
 use super::config::{FRAMES_PER_CODE, MEL, S3GenConfig, SAMPLES_PER_FRAME, X_VECTOR};
 use super::estimator::{self, GUIDANCE};
-use super::flow_encoder;
+use super::flow_encoder::{self, Offsets};
 use super::vocoder::{self, HARMONICS, Source};
 use crate::blocks::Scope;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
@@ -16,7 +16,7 @@ use crate::{Cancel, Loader, ModelError};
 use orate_graph::{Counters, DType, Device, Executable, Graph, GraphError, Shape, TAP_PREFIX};
 use orate_weights::WeightSource;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Plans kept for reuse. An utterance needs three; its lengths are its own.
 const PLANS_KEPT: usize = 24;
@@ -147,12 +147,14 @@ pub struct S3Gen {
     /// By plan, and whether taps are recorded.
     plans: PlanCache<(S3GenPlan, bool)>,
     memories: Arc<MemoryPool>,
+    offsets: Mutex<Offsets>,
 }
 
 impl S3Gen {
     pub(super) fn new(config: S3GenConfig, device: Arc<dyn Device>, weights: Arc<dyn WeightSource>) -> S3Gen {
         let plans = PlanCache::new(device.clone(), Arc::new(Loader(weights.clone())), PLANS_KEPT);
-        S3Gen { config, weights, plans, memories: MemoryPool::new(device, MEMORIES_KEPT) }
+        let memories = MemoryPool::new(device, MEMORIES_KEPT);
+        S3Gen { config, weights, plans, memories, offsets: Mutex::default() }
     }
 
     pub(super) fn plans(&self) -> &PlanCache<(S3GenPlan, bool)> {
@@ -235,8 +237,8 @@ impl Session<'_> {
         m.write_f32(flow_encoder::X_VECTOR_INPUT, &[1, X_VECTOR].into(), &x_vector)?;
         m.write_f32(flow_encoder::PROMPT_MEL, &[1, prompt, MEL].into(), &reference.mel)?;
         for (name, rows) in [(flow_encoder::OFFSETS, all.len()), (flow_encoder::UPSAMPLED_OFFSETS, frames)] {
-            let offsets = flow_encoder::offsets(rows, width);
-            m.write_f32(name, &[1, 2 * rows - 1, width].into(), &offsets)?;
+            let mut kept = model.offsets.lock().unwrap_or_else(PoisonError::into_inner);
+            m.write_f32(name, &[1, 2 * rows - 1, width].into(), kept.of(rows, width))?;
         }
         m.write_f32(estimator::TIMES, &[steps].into(), &times[..steps])?;
         if c.estimator.is_meanflow {
