@@ -1,7 +1,7 @@
 //! Flags for the options that model families declare.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use orate::{Family, Flags, OptionKind, OptionSpec, Options, Value};
+use orate::{ClonedVoice, Family, Flags, OptionKind, OptionSpec, Options, Value};
 use std::sync::OnceLock;
 
 /// Model families of this program; see [`set_families`].
@@ -175,5 +175,18 @@ mod tests {
             let first = spec.help.lines().next().unwrap_or_default().trim();
             assert!((1..=80).contains(&first.chars().count()), "{}: {first}", spec.name);
         }
+    }
+}
+
+/// Family whose models speak with a voice, if this program knows it.
+pub fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
+    families().iter().find(|f| f.tag == voice.family).copied()
+}
+
+/// Which models the voice fits, and how they use it.
+pub fn fits(voice: &ClonedVoice) -> String {
+    match family_of(voice) {
+        Some(family) => (family.describe_voice)(voice),
+        None => format!("for models of a family {:?} that this program does not know", voice.family),
     }
 }
