@@ -46,7 +46,7 @@ impl BlockFormat {
                 let largest = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
                 let d = largest / 127.0;
                 let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
-                (f16::from_f32(d), weights.map(|w| ((w * inverse).round() as i8 as u8) ^ 0x80))
+                (f16::from_f32(d), weights.map(|w| (nearest(w * inverse) as u8) ^ 0x80))
             }
             BlockFormat::Q4_0 => {
                 let largest = weights.iter().fold(0.0_f32, |m, &w| if w.abs() > m.abs() { w } else { m });
@@ -56,6 +56,14 @@ impl BlockFormat {
             }
         }
     }
+}
+
+/// `x.round() as i8`, which calls a function for each number.
+#[inline(always)]
+fn nearest(x: f32) -> i8 {
+    // With a half, 0.49999997 would become 1.
+    const BELOW_A_HALF: f32 = 0.5_f32.next_down();
+    (x + BELOW_A_HALF.copysign(x)) as i8
 }
 
 /// Weights [K, N] of a matmul in blocks; the bytes are the same for every instruction set.
@@ -254,5 +262,21 @@ impl PackedBlocks {
             }
         };
         f64::from(d.to_f32()) * f64::from(q)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn numbers_are_rounded_as_by_the_library() {
+        let same = |x: f32| assert_eq!(nearest(x), x.round() as i8, "{x}");
+        for halves in -260..=260 {
+            let x = halves as f32 / 2.0;
+            [x, x.next_up(), x.next_down(), x.next_up().next_up(), x.next_down().next_down()].map(same);
+        }
+        (0..1 << 16).for_each(|i| same((i - (1 << 15)) as f32 / 251.0));
+        [1e9, -1e9, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40, -0.0].map(same);
     }
 }
