@@ -9,6 +9,9 @@ use half::f16;
 /// Columns of a panel.
 pub(super) const PANEL: usize = 32;
 
+/// Largest weights that are looked for side by side.
+const LANES: usize = 16;
+
 /// Groups of four k in a block.
 pub(super) const GROUPS: usize = BLOCK / 4;
 
@@ -41,20 +44,34 @@ impl BlockFormat {
     /// Returns the scale, and integers with the offset that makes them unsigned.
     #[inline(always)]
     fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {
-        match self {
+        // Loops, because `map` of an array is a call that knows nothing of the instruction set.
+        let mut numbers = [0; BLOCK];
+        let d = match self {
             BlockFormat::Q8_0 => {
-                let largest = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
-                let d = largest / 127.0;
+                let mut largest = [0.0_f32; LANES];
+                for weights in weights.as_chunks::<LANES>().0 {
+                    for (m, w) in largest.iter_mut().zip(weights) {
+                        *m = m.max(w.abs());
+                    }
+                }
+                let d = largest.into_iter().fold(0.0, f32::max) / 127.0;
                 let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
-                (f16::from_f32(d), weights.map(|w| (nearest(w * inverse) as u8) ^ 0x80))
+                for (q, w) in numbers.iter_mut().zip(weights) {
+                    *q = (nearest(w * inverse) as u8) ^ 0x80;
+                }
+                d
             }
             BlockFormat::Q4_0 => {
                 let largest = weights.iter().fold(0.0_f32, |m, &w| if w.abs() > m.abs() { w } else { m });
                 let d = largest / -8.0;
                 let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-                (f16::from_f32(d), weights.map(|w| (w * inverse + 8.5).clamp(0.0, 15.0) as u8))
+                for (q, w) in numbers.iter_mut().zip(weights) {
+                    *q = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
+                }
+                d
             }
-        }
+        };
+        (f16::from_f32(d), numbers)
     }
 }
 
