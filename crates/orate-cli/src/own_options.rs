@@ -141,6 +141,19 @@ fn help_texts(text: &str, default: &str) -> [String; 2] {
     }
 }
 
+/// Family whose models speak with a voice, if this program knows it.
+pub fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
+    families().iter().find(|f| f.tag == voice.family).copied()
+}
+
+/// Which models the voice fits, and how they use it.
+pub fn fits(voice: &ClonedVoice) -> String {
+    match family_of(voice) {
+        Some(family) => (family.describe_voice)(voice),
+        None => format!("for models of a family {:?} that this program does not know", voice.family),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,18 +188,5 @@ mod tests {
             let first = spec.help.lines().next().unwrap_or_default().trim();
             assert!((1..=80).contains(&first.chars().count()), "{}: {first}", spec.name);
         }
-    }
-}
-
-/// Family whose models speak with a voice, if this program knows it.
-pub fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
-    families().iter().find(|f| f.tag == voice.family).copied()
-}
-
-/// Which models the voice fits, and how they use it.
-pub fn fits(voice: &ClonedVoice) -> String {
-    match family_of(voice) {
-        Some(family) => (family.describe_voice)(voice),
-        None => format!("for models of a family {:?} that this program does not know", voice.family),
     }
 }

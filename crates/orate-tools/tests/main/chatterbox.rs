@@ -72,8 +72,8 @@ fn forced(variant: &str) -> Vec<String> {
     cases.iter().map(|case| (*case).to_owned()).collect()
 }
 
-/// In every format the logits of all frames are within its limits, and past those of the next finer format: no
-/// limit is so wide that it says nothing.
+/// In every format the logits of all frames are within its limits, and past those of the next finer format:
+/// no limit is so wide that it says nothing.
 #[test]
 fn golden_codes_in_other_formats() {
     let finer = [

@@ -120,8 +120,8 @@ fn voices_of_extreme_numbers() {
     assert!(predicted > 0, "no number made the duration absurd: adapt this test");
 }
 
-/// The sizes of Chatterbox models come from shapes of tensors. Other shapes of as many numbers are refused, or
-/// speak.
+/// The sizes of Chatterbox models come from shapes of tensors. Other shapes of as many numbers are refused,
+/// or speak.
 #[test]
 fn other_shapes_of_chatterbox() {
     for (variant, t3) in [("en", "t3_cfg"), ("turbo", "t3_turbo_v1")] {
@@ -183,7 +183,7 @@ fn other_shapes_of_chatterbox() {
     }
 }
 
-/// Opens a Chatterbox model, says a word, and takes a voice.
+/// Opens a Chatterbox model and says a word.
 fn speak_codes(folder: &Path) -> orate::Result<orate::Audio> {
     let model = ModelSource::Path(folder.to_owned());
     let engine = Engine::with_options(EngineOptions { model, threads: Some(2), ..Default::default() })?;

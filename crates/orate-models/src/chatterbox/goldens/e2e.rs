@@ -60,7 +60,8 @@ impl Run<'_> {
         self.samples(case, &file, &voice.reference, (&codes, &mut noise))
     }
 
-    /// What T3 knows of `ref.wav`, as the official package computed it. Multilingual reads what English reads.
+    /// What T3 knows of `ref.wav`, as the official package computed it. English and Multilingual read the
+    /// same.
     fn official_voice(&self) -> Result<TalkingVoice, ModelError> {
         let case = if self.model.files().variant.is_fast() { "reference_turbo" } else { "reference_en" };
         let file = self.stored.file(case)?;
