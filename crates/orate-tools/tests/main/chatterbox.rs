@@ -72,8 +72,8 @@ fn forced(variant: &str) -> Vec<String> {
     cases.iter().map(|case| (*case).to_owned()).collect()
 }
 
-/// In every format the logits of all frames are within its limits, and past those of the next finer format:
-/// no limit is so wide that it says nothing.
+/// In every format samples and the logits of all frames are within its limits, and logits past those of the
+/// next finer format: no limit of theirs is so wide that it says nothing.
 #[test]
 fn golden_codes_in_other_formats() {
     let finer = [
@@ -86,14 +86,17 @@ fn golden_codes_in_other_formats() {
         let engines = engines(variant, finer.map(|(precision, _)| precision));
         for (engine, (precision, finer)) in engines.iter().zip(finer) {
             let what = format!("{variant} in {precision}");
-            let options = VerifyOptions { cases: forced(variant), taps: false, ..Default::default() };
+            let s3gen = if matches!(variant, "en" | "mtl") { "s3gen_standard" } else { "s3gen_meanflow" };
+            let forced = forced(variant);
+            let cases = [&forced[..], &[s3gen.to_owned()]].concat();
+            let options = VerifyOptions { cases, taps: false, ..Default::default() };
             let report = compare(engine, &what, &options);
             let judged = |report: &Report| -> Vec<(String, bool)> {
                 let rows = report.rows.iter().filter(|r| r.tensor.starts_with("logits: "));
                 rows.map(|r| (r.tensor.clone(), r.passed)).collect()
             };
-            assert!(report.passed() && judged(&report).len() == 4 * options.cases.len(), "{what}");
-            let mut strict = Collector::new(report.limit, false, false).only(&options.cases).of(finer);
+            assert!(report.passed() && judged(&report).len() == 4 * forced.len(), "{what}");
+            let mut strict = Collector::new(report.limit, false, false).only(&forced).of(finer);
             let goldens = engine.model().clone().goldens().expect("it has some");
             goldens.compare(&self::goldens(), &mut strict).expect("runs");
             for (tensor, passed) in judged(&strict.report) {
