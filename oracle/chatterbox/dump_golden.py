@@ -43,7 +43,9 @@ from chatterbox.models.t3.modules.t3_config import T3Config
 import presets as P
 from noise import Noise, uniform
 
-N_LOGIT_STEPS, N_STEPS = 4, 24
+N_HIDDEN_STEPS, N_STEPS = 4, 24
+# Likeliest codes that are stored of every frame.
+N_LIKELY = 32
 # A tensor with more values than this keeps the first and last EDGES positions of its longest axis.
 WHOLE, EDGES = 2048, 16
 FSQ_MARGIN, SAMPLING_MARGIN = 1e-3, 1e-2
@@ -334,6 +336,16 @@ def dump_front_ends(models, out):
 
 
 # ---------------------------------------------------------------- T3
+def put_frames(cap, logits, w):
+    """Stores the logits that each code was drawn from; w is the weight of guidance."""
+    cap.put("logits", torch.stack(logits), 64)                 # (step, batch, vocab); batch 0 = cond, 1 = uncond
+    guided = torch.stack([x[0] + w * (x[0] - x[1]) if len(x) == 2 else x[0] for x in logits])
+    likely = guided.topk(N_LIKELY)
+    cap.put("likely.codes", likely.indices.int())
+    cap.put("likely.logits", likely.values)
+    cap.put("spread", guided.std(-1))
+
+
 def dump_t3(model, variant, out, name, text, keep=None, stop_after=N_STEPS, seed=11, **kw):
     cap, noise, t3, gpt2 = Capture(), Noise(seed, stop_after), model.t3, variant in P.GPT2
     logits, hidden = [], []
@@ -385,15 +397,15 @@ def dump_t3(model, variant, out, name, text, keep=None, stop_after=N_STEPS, seed
     model.s3gen.inference = real_s3
     delattr(t3, real.__name__)
     cap.put("text_tokens", ids[0])
-    cap.put("logits", torch.stack(logits[:N_LOGIT_STEPS]), 64)   # (step, batch, vocab); batch 0 = cond, 1 = uncond
-    cap.put("hidden", torch.stack(hidden[:N_LOGIT_STEPS]), None)
+    put_frames(cap, logits[:stop_after], kw.get("cfg_weight", 0.5))
+    cap.put("hidden", torch.stack(hidden[:N_HIDDEN_STEPS]), None)
     cap.put("sampled_tokens", torch.tensor(noise.tokens))
     cap.put("s3gen_tokens", wav_in[0]["speech_tokens"])
     if keep:
         cap.t = {k: v for k, v in cap.t.items() if k in keep}
     cap.save(out / f"t3_{name}.safetensors",
              f"{variant} T3: {stop_after} sampled tokens" + (", alignment" if keep else
-                                                             f", prefill, logits of the first {N_LOGIT_STEPS} steps"))
+                                                             ", prefill, logits"))
     MANIFEST["runs"][f"t3_{name}"] = {"text": text, "kwargs": kw, "seed": seed, "forced_stop_at_step": stop_after,
                                       "sampling_margin": noise.margin,
                                       "alignment_analyzer": analysis or None}
@@ -540,9 +552,12 @@ def dump_odd_prompt(s3gen, conds, out, name, tokens, seed):
 
 # ---------------------------------------------------------------- end to end
 def dump_e2e(model, variant, out, wav, text, seed, **kw):
-    noise, cap, margins = Noise(seed, N_STEPS), Capture(), []
+    noise, cap, margins, logits = Noise(seed, N_STEPS), Capture(), [], []
+    cap.handles.append(model.t3.speech_head.register_forward_hook(lambda _m, _i, o: logits.append(o[:, -1].clone())))
     with noise.active(), fsq_margins(model.s3gen.tokenizer, margins):
         y = model.generate(text, audio_prompt_path=str(wav), **kw)
+    cap.close()
+    put_frames(cap, logits[:N_STEPS], 0.5)
     cap.put("sampled_tokens", torch.tensor(noise.tokens))
     cap.put("wav", y, None)
     cap.save(out / f"e2e_{variant}.safetensors", "generate(text, audio_prompt_path=ref.wav); noise from the documented stream")

@@ -149,8 +149,12 @@ pub enum AudioError {
 
     /// A recording is too long.
     #[error(
-        "{}: this recording is longer than {limit_s} s. Cut it to the best few seconds of speech.",
-        one_line(what)
+        "{}: this recording is longer than {limit_s} s. {}.",
+        one_line(what),
+        match *limit_s > 100.0 {
+            true => "Cut it into several files",
+            false => "Cut it to the best few seconds of speech",
+        }
     )]
     TooLong {
         /// The recording.
@@ -181,6 +185,19 @@ pub enum AudioError {
         one_line(what)
     )]
     Silent {
+        /// The recording.
+        what: String,
+        /// Level of the loudest part in dBFS.
+        dbfs: f64,
+    },
+
+    /// A recording has samples far beyond −1 to 1.
+    #[error(
+        "{}: the loudest part of this recording is at {dbfs:.0} dBFS, so its samples are not in -1 to 1. \
+         Convert it to 16-bit samples.",
+        one_line(what)
+    )]
+    TooLoud {
         /// The recording.
         what: String,
         /// Level of the loudest part in dBFS.

@@ -51,6 +51,9 @@ impl Default for Trim {
 /// A recording is silent if all its parts are below this level, in dBFS.
 const SILENT_DBFS: f64 = -65.0;
 
+/// Louder recordings are refused: what follows would overflow, or hear integers as samples.
+const TOO_LOUD_DBFS: f64 = 20.0;
+
 /// Length of the parts whose level is measured, in seconds.
 const PART_S: f64 = 0.01;
 
@@ -129,6 +132,9 @@ fn checked_levels(what: &str, samples: &[f32], sample_rate: u32, max_seconds: f6
     if dbfs < SILENT_DBFS {
         return Err(AudioError::Silent { what: what(), dbfs });
     }
+    if dbfs > TOO_LOUD_DBFS {
+        return Err(AudioError::TooLoud { what: what(), dbfs });
+    }
     Ok(levels)
 }
 
@@ -203,6 +209,14 @@ mod tests {
         assert!(matches!(check(3.0..=4.0), Err(AudioError::TooShort { .. })));
         assert!(matches!(check(0.1..=1.0), Err(AudioError::TooLong { .. })));
         assert!(matches!(check_recording("me", &samples, 0, 0.1..=2.0), Err(AudioError::SampleRate { .. })));
+    }
+
+    #[test]
+    fn integers_are_no_samples() {
+        let mut wave = tone(1.0, 0.0);
+        wave.samples.iter_mut().for_each(|x| *x *= 32767.0);
+        let e = prepare_reference("me.wav", &wave, &options()).unwrap_err().to_string();
+        assert!(e.contains("me.wav") && e.contains("dBFS") && e.contains("16-bit"), "{e}");
     }
 
     #[test]

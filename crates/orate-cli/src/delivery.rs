@@ -6,6 +6,7 @@ use crate::engine_report::{engine_json, note_fallbacks, note_warnings, with};
 use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::outputs::{self, Input};
+use crate::own_options::fits;
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
@@ -85,6 +86,14 @@ impl VoiceArgs {
             && let Some(voice) = options.voice.take_if(|name| engine.voices().iter().all(|v| v.name != *name))
         {
             options.cloned = Some(kept_voice(&voice)?);
+        } else if let Some(name) = &options.voice
+            && engine.voices().iter().all(|v| v.name != *name)
+            && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name))
+        {
+            let (fits, family) = (fits(&kept), engine.family_name());
+            let own = engine.voices().iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");
+            let problem = format!("`{name}` is a kept voice {fits}, and this is a {family} model");
+            return Err(UsageError(format!("{problem}, which has: {own}")).into());
         }
         Ok(options)
     }

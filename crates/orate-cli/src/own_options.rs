@@ -1,7 +1,7 @@
 //! Flags for the options that model families declare.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use orate::{Family, Flags, OptionKind, OptionSpec, Options, Value};
+use orate::{ClonedVoice, Family, Flags, OptionKind, OptionSpec, Options, Value};
 use std::sync::OnceLock;
 
 /// Model families of this program; see [`set_families`].
@@ -138,6 +138,19 @@ fn help_texts(text: &str, default: &str) -> [String; 2] {
     match rest.trim() {
         "" => [first.clone(), first],
         rest => [first.clone(), format!("{first}\n\n{rest}")],
+    }
+}
+
+/// Family whose models speak with a voice, if this program knows it.
+pub fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
+    families().iter().find(|f| f.tag == voice.family).copied()
+}
+
+/// Which models the voice fits, and how they use it.
+pub fn fits(voice: &ClonedVoice) -> String {
+    match family_of(voice) {
+        Some(family) => (family.describe_voice)(voice),
+        None => format!("for models of a family {:?} that this program does not know", voice.family),
     }
 }
 

@@ -1,11 +1,11 @@
 // Attention of many queries on tensor cores: the function of `attention.cu`, without relative terms.
 //
-// PRECISION is that of `matmul.cu`, up to 3. Both operands of these matmuls are values: they are rounded to 16
-// bits on their way to shared memory, or to TF32 (or split in two) in registers.
+// PRECISION is that of `matmul.cu`, up to 3. Both operands of these matmuls are values: they are rounded to
+// 16 bits on their way to shared memory, or to TF32 (or split in two) in registers.
 //
-// Each warp has 16 queries of one head, and every SIDESth tile of KEYS keys: with few queries, warps share the
-// keys. A running maximum and sum replace the matrix of scores (online softmax). The next tiles of keys and
-// values are on their way while a tile is multiplied.
+// Each warp has 16 queries of one head, and every SIDESth tile of KEYS keys: with few queries, warps share
+// the keys. A running maximum and sum replace the matrix of scores (online softmax). The next tiles of keys
+// and values are on their way while a tile is multiplied.
 //
 // The order of a sum is free, and so is the order of columns. Both are chosen such that a thread reads 16
 // bytes at a time, and that scores are in the registers where the weights of values have to be. Thread 4g + t

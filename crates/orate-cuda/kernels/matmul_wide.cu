@@ -1,10 +1,11 @@
-// Matmuls of many rows by weights of 16 bits, as defined in `matmul.cu`. x is rounded once, on its way to shared
-// memory.
+// Matmuls of many rows by weights of 16 bits, as defined in `matmul.cu`. x is rounded once, on its way to
+// shared memory.
 //
-// A block has 64 channels by 64 rows of one sequence, and GROUPS groups of four warps. Those of a group, two by
-// two, have 32 channels by 32 rows each, from every GROUPS-th piece of PIECE channels of x; at the end sums of
-// groups are added in order. Shared memory has a piece for each group, with all rows that the taps reach, up to REACH more than the
-// block has; the next one is on its way in registers. Weights go straight to registers, in the order of
+// A block has 64 channels by 64 rows of one sequence, and GROUPS groups of four warps. Those of a group, two
+// by two, have 32 channels by 32 rows each, from every GROUPS-th piece of PIECE channels of x; at the end
+// sums of groups are added in order. Shared memory has a piece for each group, with all rows that the taps
+// reach, up to REACH more than the block has; the next one is on its way in registers. Weights go straight to
+// registers, in the order of
 // `matmul.cu`, and both warps with the same channels find them in the first-level cache. Channels of x are a
 // multiple of PIECE.
 
@@ -24,7 +25,8 @@ DEVICE void group_barrier(u32 group) { asm volatile("bar.sync %0, 128;" :: "r"(g
 template <int GROUPS, int REACH>
 DEVICE void wide(const Args& a) {
     extern __shared__ float4 shared4[];
-    constexpr int CHANNELS_OF_BLOCK = 32 * MT, ROWS = 16 * TILES, STEPS = PIECE / 16, LOADS = WEIGHT_LOADS * 32;
+    constexpr int CHANNELS_OF_BLOCK = 32 * MT, ROWS = 16 * TILES;
+    constexpr int STEPS = PIECE / 16, LOADS = WEIGHT_LOADS * 32;
     // Two rows more, so that neighboring blocks of K are in other banks.
     constexpr int HEIGHT = ROWS + REACH + 2, QUADS = PIECE / 4, APART = WIDE_THREADS / QUADS;
     constexpr int COPIES = (ROWS + REACH + APART - 1) / APART;

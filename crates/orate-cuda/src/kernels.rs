@@ -139,13 +139,13 @@ const PRODUCTS: [&str; 10] = [
 /// Kernel for matmuls of many rows, in a program of its own.
 pub(crate) const TALL: &str = "matmul_tall";
 
-/// Kernels for matmuls of many rows by weights of 16 bits, with two and four groups of warps: without and with
-/// taps.
+/// Kernels for matmuls of many rows by weights of 16 bits, with two and four groups of warps: without and
+/// with taps.
 pub(crate) const WIDE: [[&str; 2]; 2] =
     [["matmul_wide_2", "matmul_wide_2_conv"], ["matmul_wide_4", "matmul_wide_4_conv"]];
 
-/// Whether a kernel is compiled for an architecture: old ones lack the shared memory of the largest tiles, and
-/// TF32.
+/// Whether a kernel is compiled for an architecture: old ones lack the shared memory of the largest tiles,
+/// and TF32.
 fn is_there(function: &str, arch: u32) -> bool {
     const NEW: [&str; 5] = ["matmul_7", "matmul_9", TALL, "matmul_wide", "attention_mma"];
     arch >= TENSOR_ARCH || !NEW.iter().any(|new| function.starts_with(new))

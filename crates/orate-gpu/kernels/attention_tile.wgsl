@@ -1,8 +1,8 @@
 // Attention of many queries, without a mask: the function of attention.wgsl, whose parameters it has.
 //
-// A workgroup of 64 threads has 32 queries of one head and iterates over 32 keys. A thread computes the scores
-// of four queries, 8 apart, with four keys, 8 apart, and then four channels at a time of the sums of the same
-// queries, so that a vector is read from workgroup memory for four or more uses.
+// A workgroup of 64 threads has 32 queries of one head and iterates over 32 keys. A thread computes the
+// scores of four queries, 8 apart, with four keys, 8 apart, and then four channels at a time of the sums of
+// the same queries, so that a vector is read from workgroup memory for four or more uses.
 
 struct Params {
     q: u32,

@@ -124,8 +124,8 @@ pub enum ModelError {
         option: String,
         /// What was asked, such as `Supertonic models`.
         model: String,
-        /// Families that declare the option.
-        families: Vec<&'static str>,
+        /// Models that have the option: families, or others of the same one.
+        families: Vec<String>,
     },
     /// The model has no such voice.
     #[error("unknown voice {}; this model has: {}", quoted(name), one_line(known))]
@@ -159,7 +159,7 @@ pub enum ModelError {
         problem: String,
     },
     /// The model is made for another task, such as another kind of speaker.
-    #[error("this is a {variant} model: {problem}")]
+    #[error("this is {} {variant} model: {problem}", article(variant))]
     Mode {
         /// Variant of the model.
         variant: &'static str,
@@ -273,12 +273,18 @@ pub enum ModelError {
 }
 
 /// ` (A and B have it)`, or nothing.
-fn other_families(families: &[&str]) -> String {
+fn other_families(families: &[String]) -> String {
     match families {
         [] => String::new(),
+        [one] if one.ends_with(" models") => format!(" ({one} have it)"),
         [one] => format!(" ({one} has it)"),
         several => format!(" ({} have it)", several.join(" and ")),
     }
+}
+
+/// The indefinite article before a name.
+fn article(name: &str) -> &'static str {
+    if name.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" }
 }
 
 impl ModelError {

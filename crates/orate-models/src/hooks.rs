@@ -112,6 +112,9 @@ pub trait Comparison {
     /// Whether everything is computed in f32, so that ids drawn from the logits must be equal.
     fn is_exact(&self) -> bool;
 
+    /// Format of the weights.
+    fn precision(&self) -> Precision;
+
     /// What tensors must reach.
     fn limit(&self) -> &Limit;
 

@@ -103,7 +103,13 @@ impl Options {
             let Some(spec) = accepts.iter().find(|spec| spec.name == name) else {
                 let has = |(_, specs): &&(&str, &'static [OptionSpec])| specs.iter().any(|s| s.name == name);
                 let families: Vec<_> = declared.iter().filter(has).map(|(family, _)| *family).collect();
-                let model = match families.contains(&family) {
+                let is_own = families.contains(&family);
+                let name_of = |other: &&str| match *other == family {
+                    true => format!("other {family} models"),
+                    false => (*other).to_owned(),
+                };
+                let families = families.iter().map(name_of).collect();
+                let model = match is_own {
                     true => format!("this {family} model"),
                     false => format!("{family} models"),
                 };
@@ -527,7 +533,7 @@ mod tests {
         }
         assert_eq!(
             set("trim", false.into()),
-            Err("`trim` is not an option of this A model (A has it)".to_owned()),
+            Err("`trim` is not an option of this A model (other A models have it)".to_owned()),
             "declared, but without an effect for this model"
         );
         let silent = Options { silence: f32::NAN, ..Default::default() };

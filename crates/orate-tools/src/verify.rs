@@ -88,10 +88,9 @@ pub fn run(engine: &Engine, folder: &Path, options: &VerifyOptions) -> Result<Re
     };
     let limit = options.limit.clone();
     let limit = limit.unwrap_or_else(|| goldens.limit(engine.precision(), &engine.device_info()));
-    let exact =
-        engine.precision().precision == Precision::F32 && engine.kv().unwrap_or_default() == CacheFormat::F32;
-    let mut collector =
-        Collector { cases: options.cases.clone(), ..Collector::new(limit, exact, options.taps) };
+    let precision = engine.precision().precision;
+    let exact = precision == Precision::F32 && engine.kv().unwrap_or_default() == CacheFormat::F32;
+    let mut collector = Collector::new(limit, exact, options.taps).only(&options.cases).of(precision);
     goldens.compare(folder, &mut collector)?;
     let Collector { report, known, .. } = collector;
     if let Some(missing) = options.cases.iter().find(|asked| !known.iter().any(|case| is_named(case, asked)))
@@ -117,6 +116,7 @@ pub struct Collector {
     /// What was compared.
     pub report: Report,
     exact: bool,
+    precision: Precision,
     taps: bool,
     cases: Vec<String>,
     /// Cases that the folder has.
@@ -127,7 +127,18 @@ impl Collector {
     /// A collector for every case. With `exact`, ids drawn by the model must be those of the goldens.
     pub fn new(limit: Limit, exact: bool, taps: bool) -> Collector {
         let report = Report { rows: vec![], skipped: vec![], limit };
-        Collector { report, exact, taps, cases: vec![], known: BTreeSet::new() }
+        let precision = Precision::F32;
+        Collector { report, exact, precision, taps, cases: vec![], known: BTreeSet::new() }
+    }
+
+    /// Compares only these cases, unless there are none.
+    pub fn only(self, cases: &[String]) -> Collector {
+        Collector { cases: cases.to_vec(), ..self }
+    }
+
+    /// Judges by the limits of weights in this format.
+    pub fn of(self, precision: Precision) -> Collector {
+        Collector { precision, ..self }
     }
 
     fn row(&mut self, case: &str, stage: &'static str, tensor: &str, judged: (f64, Option<f64>, bool)) {
@@ -149,6 +160,10 @@ impl Comparison for Collector {
 
     fn is_exact(&self) -> bool {
         self.exact
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
     }
 
     fn limit(&self) -> &Limit {

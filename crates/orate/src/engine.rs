@@ -5,7 +5,7 @@ use crate::{
     Audio, CACHE_VARIABLE, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result, Stream,
     devices, families,
 };
-use orate_audio::{Waveform, check_recording, read_audio};
+use orate_audio::{AudioError, Waveform, check_recording, read_audio};
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
     ClonedVoice, Conversion, Facts, Family, Footprint, Model, ModelError, ModelFiles, Opening, PlaceOptions,
@@ -271,8 +271,18 @@ impl Engine {
         self.check_home()?;
         let cloning = self.inner.model.cloning()?;
         let options = orate_audio::ReferenceOptions::new(self.sample_rate());
+        let recording = recording.as_ref();
         let samples = orate_audio::read_reference(recording, &options)?;
-        Ok(Arc::new(cloning.clone_voice(&samples, transcript)?))
+        let seconds = |samples: usize| samples as f64 / f64::from(self.sample_rate());
+        let named = |e| match e {
+            ModelError::TooShort { got, least } => {
+                // Rounded up, so that a recording of this length suffices.
+                let (seconds, least_s) = (seconds(got), (100.0 * seconds(least)).ceil() / 100.0);
+                Error::from(AudioError::TooShort { what: recording.display().to_string(), seconds, least_s })
+            }
+            other => other.into(),
+        };
+        Ok(Arc::new(cloning.clone_voice(&samples, transcript).map_err(named)?))
     }
 
     /// Checks that the model can speak with a voice made from a recording.
@@ -471,6 +481,10 @@ impl Engine {
 
     /// Refuses options without an effect, and values out of range.
     fn check(&self, options: &Options) -> Result<()> {
+        if !self.facts().can_speak {
+            // No option would help: the model says what it lacks.
+            return Ok(());
+        }
         let accepts = self.inner.model.accepts();
         options.check(self.family_name(), accepts, &families::declared(self.inner.families))?;
         one_voice(options)?;

@@ -42,6 +42,9 @@ pub enum Error {
         }
     )]
     UnknownKeptVoice { name: String, folder: PathBuf, known: Vec<String> },
+    /// The file of a kept voice is damaged.
+    #[error("{source}; make the voice again from its recording, or remove it (`orate voices remove {name}`)")]
+    DamagedVoice { name: String, source: Box<ModelError> },
     /// A voice of this name is kept already.
     #[error("a voice `{name}` is kept already, in {}; remove it first, or replace it", path.display())]
     VoiceExists { name: String, path: PathBuf },
@@ -91,7 +94,9 @@ impl Error {
             Error::Option { .. } | Error::UnknownKeptVoice { .. } | Error::VoiceExists { .. } => {
                 ErrorKind::InvalidInput
             }
-            Error::Weights(_) | Error::Goldens { .. } | Error::NoVoice(_) => ErrorKind::InvalidModel,
+            Error::Weights(_) | Error::DamagedVoice { .. } | Error::Goldens { .. } | Error::NoVoice(_) => {
+                ErrorKind::InvalidModel
+            }
             Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } => ErrorKind::System,
             Error::Cancelled => ErrorKind::Cancelled,
         }

@@ -96,7 +96,10 @@ impl VoiceStore {
             Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Err(self.unknown(name))
             }
-            voice => Ok(Arc::new(voice?)),
+            voice => {
+                let damaged = |e| Error::DamagedVoice { name: name.to_owned(), source: Box::new(e) };
+                Ok(Arc::new(voice.map_err(damaged)?))
+            }
         }
     }
 

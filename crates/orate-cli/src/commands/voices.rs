@@ -2,9 +2,10 @@
 
 use crate::args::{EngineArgs, open_to_look};
 use crate::engine_report::note_warnings;
-use crate::own_options::families;
+use crate::failure::UsageError;
+use crate::own_options::{family_of, fits};
 use crate::print;
-use orate::{CacheFormat, ClonedVoice, Engine, Family, PrecisionPolicy, VoiceStore};
+use orate::{CacheFormat, ClonedVoice, Engine, PrecisionPolicy, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,6 +79,10 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
     let store = VoiceStore::user()?;
     store.check(&args.name, args.force)?;
     let engine = args.engine.open()?;
+    if engine.voices().iter().any(|own| own.name == args.name) {
+        let problem = "the model has a voice of this name, which `--voice` would choose; take another name";
+        return Err(UsageError(format!("{}: {problem}", args.name)).into());
+    }
     let voice = engine.clone_voice(&args.reference, args.transcript.as_deref())?;
     let path = store.save(&args.name, &voice, args.force)?;
     note_warnings(&engine);
@@ -125,17 +130,4 @@ fn kept(store: &VoiceStore, model: Option<&Engine>) -> anyhow::Result<Vec<(Strin
         }
     }
     Ok(voices)
-}
-
-/// Family whose models speak with a voice, if this program knows it.
-fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
-    families().iter().find(|f| f.tag == voice.family).copied()
-}
-
-/// Which models the voice fits, and how they use it.
-fn fits(voice: &ClonedVoice) -> String {
-    match family_of(voice) {
-        Some(family) => (family.describe_voice)(voice),
-        None => format!("for models of a family {:?} that this program does not know", voice.family),
-    }
 }

@@ -1,7 +1,8 @@
 //! Voices made from recordings: kept, listed, used and removed.
 
 use crate::util::{Folder, repository};
-use orate_testing::checkpoints::write_random_qwen3_tts;
+use orate_audio::{AudioFormat, read_wav, write_audio};
+use orate_testing::checkpoints::{chatterbox_goldens, write_chatterbox, write_random_qwen3_tts};
 use serde_json::json;
 
 const WORDS: &str = "once upon a time";
@@ -58,6 +59,75 @@ fn a_kept_voice_speaks_as_its_recording_does() {
     folder.orate(&["voices", "remove", "ada"]).fails(2, &["no voice `ada`", "bert_2"]);
     folder.orate(&[&say[..], &["--voice", "ada"]].concat()).fails(2, &["no voice `ada`", "bert_2"]);
     assert_eq!(std::fs::read_dir(folder.path("voices")).unwrap().count(), 1, "no temporary files");
+}
+
+#[test]
+fn voices_and_models_of_several_kinds() {
+    let folder = Folder::new();
+    write_random_qwen3_tts("base", &folder.path("base"), 1).unwrap();
+    for variant in ["en", "turbo"] {
+        write_chatterbox(&folder.path(variant), variant, "tiny").unwrap();
+    }
+    let recording = read_wav(chatterbox_goldens().join("ref.wav")).unwrap();
+    let long = [&recording.samples[..], &recording.samples].concat();
+    write_audio(folder.path("long.wav"), &long, recording.sample_rate, AudioFormat::Wav16).unwrap();
+    let source = chatterbox_goldens().join("source.wav");
+    let source = source.to_str().unwrap();
+    let add = |name: &str, model: &str, recording: &str| {
+        folder.orate(&["voices", "add", name, "--model", model, "--reference", recording])
+    };
+    let voices = || std::fs::read_dir(folder.path("voices")).unwrap().count();
+    for (name, model) in [("ada", "en"), ("ted", "turbo"), ("una", "base"), ("vic", "en/s3gen.safetensors")] {
+        let run = add(name, model, "long.wav").ok();
+        assert!(run.stderr.contains(&format!("kept `{name}` in ")), "{}", run.stderr);
+    }
+    assert_eq!(voices(), 4);
+    add("short", "turbo", source).fails(1, &["source.wav: only ", "at least 5.01 s are needed"]);
+    add("default", "en", "long.wav")
+        .fails(2, &["default: the model has a voice of this name", "another name"]);
+    assert_eq!(voices(), 4, "nothing is left");
+
+    let listed = folder.orate(&["voices", "--model", "en"]).ok();
+    for (name, fits) in [("ada", true), ("ted", false), ("una", false), ("vic", false)] {
+        assert_eq!(
+            listed.text().contains(&format!("{name} (kept; for Chatterbox")),
+            fits,
+            "{}",
+            listed.text()
+        );
+    }
+    let say = |model: &str, voice: &str| {
+        let codes = if model == "base" { "--max-frames" } else { "--max-codes" };
+        let model = ["say", "Hello.", "--model", model, "--voice", voice, codes, "3", "-o", "a.wav"];
+        folder.orate(&model)
+    };
+    say("en", "ada").ok();
+    say("turbo", "ada").ok();
+    say("turbo", "ted").ok();
+    std::fs::remove_file(folder.path("a.wav")).unwrap();
+    let again = "make it again from its recording, with this model";
+    say("en", "ted").fails(2, &["English models read 150 at most", again]);
+    say("en", "vic").fails(2, &["a model for voice conversion", again]);
+    say("en", "una").fails(2, &["a voice of family \"qwen3-tts\"", "those of chatterbox"]);
+    say("base", "ada").fails(2, &["a voice of family \"chatterbox\"", "those of qwen3-tts"]);
+    folder.orate(&["say", "Hello.", "--voice", "ada", "-o", "a.wav"]).fails(
+        2,
+        &["`ada` is a kept voice for Chatterbox models", "this is a Supertonic model, which has: default"],
+    );
+
+    let convert = |voice: &str| {
+        folder.orate(&["convert", source, "--model", "en", "--voice", voice, "-o", "converted.wav"])
+    };
+    convert("una").fails(2, &["a voice of family \"qwen3-tts\""]);
+    convert("bob").fails(2, &["no voice `bob` is kept", "ada, ted, una, vic"]);
+    let whole = std::fs::read(folder.path("voices/ada.safetensors")).unwrap();
+    folder.write("voices/cut.safetensors", &whole[..whole.len() / 2]);
+    convert("cut")
+        .fails(1, &["cut.safetensors: not a valid", "make the voice again", "orate voices remove cut"]);
+    assert!(!folder.path("a.wav").exists() && !folder.path("converted.wav").exists(), "nothing is written");
+    for voice in ["ada", "ted", "vic"] {
+        convert(voice).ok();
+    }
 }
 
 #[test]

@@ -39,6 +39,9 @@ const VOICE_ENCODER: &str = "ve";
 const CONDITIONALS: &str = "conds.pt";
 /// Kinds of weight files, the preferred one first.
 const EXTENSIONS: [&str; 2] = ["safetensors", "pt"];
+/// Models without guidance, and the others.
+const FAST: &str = "Turbo and Nano";
+const GUIDED: &str = "English and Multilingual";
 /// Text ids of the English T3; Multilingual has more.
 const ENGLISH_IDS: usize = 704;
 
@@ -140,6 +143,10 @@ impl Files {
         let Some(t3) = chosen.or_else(found) else {
             return match find(&folder, S3GEN) {
                 Some(s3gen) => Self::assemble(path, &folder, None, &s3gen),
+                None if find(&folder, S3GEN_MEANFLOW).is_some() => Err(incomplete(
+                    &folder,
+                    &["t3_turbo_v1.safetensors (Turbo) or t3_nano_v1.safetensors (Nano)"],
+                )),
                 None => Err(incomplete(&folder, &["s3gen.safetensors"])),
             };
         };
@@ -154,6 +161,18 @@ impl Files {
             S3GEN_OF_LANGUAGE
         };
         let Some(s3gen) = find(&folder, names) else {
+            let others = if is_fast { S3GEN } else { S3GEN_MEANFLOW };
+            if let Some(other) = find(&folder, others).filter(|_| is_known) {
+                let (kind, other) =
+                    (if is_fast { FAST } else { GUIDED }, other.file_name().unwrap_or_default());
+                let problem = format!(
+                    "it is a T3 of {kind}, which need {}.safetensors, and beside it is {}; are both from one \
+                     repository?",
+                    names[0],
+                    other.display()
+                );
+                return Err(content(&t3, problem));
+            }
             return Err(incomplete(&folder, &[&format!("{}.safetensors (or .pt)", names[0])]));
         };
         Self::assemble(path, &folder, Some((&t3, weights)), &s3gen)
@@ -192,10 +211,11 @@ impl Files {
         let s3gen = S3GenConfig::of(&*weights).map_err(|e| content(s3gen_path, e))?;
         if talking.is_some() && s3gen.estimator.is_meanflow != variant.is_fast() {
             let (is, needs) = match s3gen.estimator.is_meanflow {
-                true => ("the meanflow S3Gen of Turbo and Nano", "s3gen.safetensors"),
-                false => ("the S3Gen of English and Multilingual", "s3gen_meanflow.safetensors"),
+                true => (format!("the meanflow S3Gen of {FAST}"), "s3gen.safetensors"),
+                false => (format!("the S3Gen of {GUIDED}"), "s3gen_meanflow.safetensors"),
             };
-            let problem = format!("it is {is}; this {} model needs {needs}", variant.name());
+            let name = variant.name();
+            let problem = format!("it is {is}; this {name} model needs {needs} of its own repository");
             return Err(content(s3gen_path, problem));
         }
         sources.push((s3gen_path.to_owned(), weights));
@@ -204,7 +224,9 @@ impl Files {
             let weights = open_weights(&path)?;
             let shape = weights.info("lstm.weight_hh_l0").map(|info| info.shape).unwrap_or_default();
             let [_, hidden] = shape[..] else {
-                return Err(content(&path, "it has no matrix `lstm.weight_hh_l0`"));
+                let problem = "it has no matrix `lstm.weight_hh_l0`, so it is no voice encoder; copy the file from \
+                               the model's repository";
+                return Err(content(&path, problem));
             };
             voice_encoder = Some(hidden);
             sources.push((path, weights));
@@ -214,6 +236,15 @@ impl Files {
             true => Some(Voice::read_conditionals(&conds, talking.is_some())?),
             false => None,
         };
+        let prompt = default_voice.as_ref().and_then(|v| v.talking.as_ref()).map_or(0, |v| v.prompt.len());
+        if let Some(most) = talking.as_ref().map(|t| t.config.prompt_codes()).filter(|most| prompt > *most) {
+            let name = variant.name();
+            let problem = format!(
+                "its prompt has {prompt} codes, and {name} models read {most} at most; copy the file from the \
+                 model's repository"
+            );
+            return Err(content(&conds, problem));
+        }
         let files = Files {
             origin: path.display().to_string(),
             variant,

@@ -24,6 +24,9 @@ pub(super) const EXAGGERATION: f32 = 0.5;
 /// Most codes of a piece where nothing else is asked for: 40 seconds.
 const MOST_CODES: usize = 1000;
 
+/// What to do with a voice of another model.
+const MAKE_AGAIN: &str = "make it again from its recording, with this model";
+
 /// What conditioning rows depend on.
 type ConditioningKey = (TalkingVoice, u32);
 
@@ -169,13 +172,15 @@ impl Chatterbox {
         let Some(talking) = &self.files.talking else { return Ok(()) };
         let Some(own) = &voice.talking else {
             let problem = "it was made by a model for voice conversion, and lacks what T3 reads";
-            return bad(problem.to_owned());
+            return bad(format!("{problem}; {MAKE_AGAIN}"));
         };
         let most = talking.config.prompt_codes();
         if own.prompt.len() > most {
             let variant = self.files.variant.name();
             let got = own.prompt.len();
-            return bad(format!("its prompt has {got} codes, and {variant} models read {most} at most"));
+            return bad(format!(
+                "its prompt has {got} codes, and {variant} models read {most} at most; {MAKE_AGAIN}"
+            ));
         }
         Ok(())
     }

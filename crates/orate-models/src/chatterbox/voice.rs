@@ -44,6 +44,13 @@ impl Voice {
     /// A part is missing, or damaged.
     pub fn read_conditionals(path: &Path, talks: bool) -> Result<Voice, ModelError> {
         let file = PtFile::open(path)?;
+        let needed = ["gen.prompt_token", "gen.prompt_feat", "gen.embedding"]
+            .into_iter()
+            .chain(["t3.speaker_emb", "t3.cond_prompt_speech_tokens"].into_iter().filter(|_| talks));
+        if let Some(name) = needed.into_iter().find(|name| !file.contains(name)) {
+            let problem = format!("it has no tensor `{name}`; copy the file from the model's repository");
+            return Err(ModelError::Content { path: path.to_owned(), problem });
+        }
         let floats = |name: &str| Ok::<_, ModelError>(file.get(name)?.to_f32());
         let integers = |name: &str| Ok::<_, ModelError>(integers(&file.get(name)?));
         let talking = match talks {

@@ -1,9 +1,10 @@
 //! Mutated configurations, voices and kept voices: a value or an error of one line, never a panic or a hang.
 
+use orate_models::chatterbox;
 use orate_models::qwen3_tts::{self, CodecConfig, GenerationConfig};
 use orate_models::supertonic::{self, Voice};
 use orate_models::{ClonedVoice, VoiceTensor};
-use orate_testing::checkpoints::qwen3_tts_goldens;
+use orate_testing::checkpoints::{chatterbox_goldens, qwen3_tts_goldens};
 use orate_testing::fuzz::{Limits, fuzz};
 use std::path::Path;
 
@@ -51,6 +52,34 @@ fn mutated_voices() {
     let voices = ["tiny/voice_styles/F1.json", "tiny/voice_styles/M1.json"].map(golden);
     fuzz("voice-json", &voices, LIMITS, |bytes| {
         if let Err(e) = Voice::from_json("a", bytes, &config) {
+            one_line(&e.to_string());
+        }
+    });
+}
+
+/// `conds.pt`, and the kept voice that is made of it.
+#[test]
+fn mutated_voices_of_chatterbox() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (conds, kept) = (folder.path().join("conds.pt"), folder.path().join("a.safetensors"));
+    let whole = std::fs::read(chatterbox_goldens().join("checkpoints/files/conds.pt")).expect("committed");
+    std::fs::write(&conds, &whole).expect("the folder is writable");
+    let voice = chatterbox::Voice::read_conditionals(&conds, true).expect("committed");
+    fuzz("conds-pt", &[whole], LIMITS, |bytes| {
+        std::fs::write(&conds, bytes).expect("the folder is writable");
+        for talks in [true, false] {
+            match chatterbox::Voice::read_conditionals(&conds, talks) {
+                // What is read can be kept.
+                Ok(voice) => drop(ClonedVoice::from(&voice).to_bytes().expect("a whole voice")),
+                Err(e) => one_line(&e.to_string()),
+            }
+        }
+    });
+    let bytes = ClonedVoice::from(&voice).to_bytes().expect("a whole voice");
+    fuzz("kept-chatterbox-voice", &[bytes], LIMITS, |bytes| {
+        std::fs::write(&kept, bytes).expect("the folder is writable");
+        let voice = ClonedVoice::load(&kept).and_then(|voice| chatterbox::Voice::try_from(&voice));
+        if let Err(e) = voice {
             one_line(&e.to_string());
         }
     });

@@ -322,7 +322,7 @@ impl<'a> Machine<'a> {
             ("torch", "ByteStorage" | "BoolStorage") => Name::Storage(DType::U8),
             _ => {
                 return unsupported!(
-                    "{} in data.pkl: only tensors, dictionaries and lists are read",
+                    "{} in data.pkl: only tensors, dictionaries and lists are read, and no function is called",
                     quoted(&format!("{module}.{name}"))
                 );
             }

@@ -121,7 +121,7 @@ fn functions_are_never_called() {
     let message = error(b"\x80\x02cos\nsystem\nX\x04\0\0\0true\x85R.");
     assert_eq!(
         message,
-        "test: not supported: `os.system` in data.pkl: only tensors, dictionaries and lists are read"
+        "test: not supported: `os.system` in data.pkl: only tensors, dictionaries and lists are read, and no function is called"
     );
     let message = error(b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x01x\x85R.");
     assert!(message.contains("`builtins.eval` in data.pkl"), "{message}");

@@ -111,7 +111,8 @@ fn options_without_an_effect_are_refused() {
         };
         let e = error(engine.speak("Hello.", &options));
         assert!(
-            e.contains(&format!("`{option}` is not an option of this Chatterbox model")),
+            e.contains(&format!("`{option}` is not an option of this Chatterbox model"))
+                && e.contains("other Chatterbox models have it)"),
             "{variant}: {e}"
         );
     }
@@ -193,7 +194,7 @@ fn voices_that_do_not_fit_are_refused() {
     let recording = chatterbox_goldens().join("source.wav");
     let (_folder, turbo) = engine("turbo");
     let e = error(turbo.clone_voice(&recording, None));
-    assert!(e.contains("too short"), "{e}");
+    assert!(e.contains("source.wav: only 0.88 s") && e.contains("at least 5.01 s are needed"), "{e}");
     let e = error(turbo.check_voice(&ClonedVoice::new("qwen3-tts")));
     assert!(e.contains("a voice of family \"qwen3-tts\""), "{e}");
     let e = error(turbo.speak("Hello.", &Options { voice: Some("ryan".to_owned()), ..few_codes(2) }));
@@ -226,6 +227,28 @@ fn files_that_are_missing_or_wrong_are_named() {
             .expect("copied");
     });
     assert!(e.contains("meanflow S3Gen of Turbo and Nano") && e.contains("needs s3gen.safetensors"), "{e}");
+    assert!(e.contains("s3gen.safetensors of its own repository"), "{e}");
+    let copy = |variant: &str, file: &str, to: &Path| {
+        let other = tempfile::tempdir().expect("a folder");
+        write_chatterbox(other.path(), variant, "tiny").expect("writable");
+        std::fs::copy(other.path().join(file), to).expect("copied");
+    };
+    let e = change("turbo", &|folder| {
+        copy("en", "s3gen.safetensors", &folder.join("s3gen_meanflow.safetensors"))
+    });
+    assert!(e.contains("S3Gen of English and Multilingual; this Turbo model needs s3gen_meanflow"), "{e}");
+    let e =
+        change("en", &|folder| copy("turbo", "t3_turbo_v1.safetensors", &folder.join("t3_cfg.safetensors")));
+    assert!(
+        e.contains("t3_cfg.safetensors: it is a T3 of Turbo and Nano") && e.contains("s3gen_meanflow"),
+        "{e}"
+    );
+    let e = change("turbo", &remove("t3_turbo_v1.safetensors"));
+    assert!(e.contains("lacks t3_turbo_v1.safetensors (Turbo) or t3_nano_v1"), "{e}");
+    let e = change("en", &|folder| {
+        std::fs::copy(folder.join("s3gen.safetensors"), folder.join("ve.safetensors")).expect("copied");
+    });
+    assert!(e.contains("ve.safetensors: it has no matrix") && e.contains("no voice encoder"), "{e}");
     let e = change("en", &|folder| {
         let other = tempfile::tempdir().expect("a folder");
         write_chatterbox(other.path(), "mtl", "tiny").expect("writable");
@@ -257,8 +280,13 @@ fn parts_that_may_be_missing() {
     std::fs::remove_file(folder.path().join("conds.pt")).expect("there");
     let engine = open(folder.path(), 1).expect("opens");
     let e = error(engine.speak("Hello.", &few_codes(2)));
-    assert!(e.contains("conds.pt"), "{e}");
+    assert!(e.contains("this is an English model: it has no conds.pt"), "{e}");
     assert!(engine.voices().is_empty());
+    std::fs::remove_file(folder.path().join("t3_cfg.safetensors")).expect("there");
+    let engine = open(folder.path(), 1).expect("opens");
+    // Not that the option has no effect.
+    let e = error(engine.speak("Hello.", &few_codes(2)));
+    assert!(e.contains("it has no T3") && e.contains("the folder of a whole model"), "{e}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Models whose `tts.json` was tampered with: they are refused, or they speak something, but nothing panics,
-//! hangs or takes all memory.
+//! Models whose configuration was tampered with, or the shapes of their weights: they are refused, or they
+//! speak something, but nothing panics, hangs or takes all memory.
 
 use crate::common::golden;
 use orate::{Engine, EngineOptions, ModelSource, Options};
 use orate_testing::Random;
+use orate_testing::checkpoints::write_chatterbox;
 use std::path::Path;
 
 const TTS: &str = "onnx/tts.json";
@@ -117,4 +118,74 @@ fn voices_of_extreme_numbers() {
         }
     }
     assert!(predicted > 0, "no number made the duration absurd: adapt this test");
+}
+
+/// The sizes of Chatterbox models come from shapes of tensors. Other shapes of as many numbers are refused,
+/// or speak.
+#[test]
+fn other_shapes_of_chatterbox() {
+    for (variant, t3) in [("en", "t3_cfg"), ("turbo", "t3_turbo_v1")] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write_chatterbox(folder.path(), variant, "tiny").expect("writable");
+        let s3gen = if variant == "en" { "s3gen" } else { "s3gen_meanflow" };
+        let (mut random, mut refused) = (Random::named(5, variant), 0);
+        for file in [t3, s3gen, "ve"] {
+            let path = folder.path().join(format!("{file}.safetensors"));
+            let original = std::fs::read(&path).expect("written");
+            let end = 8 + u64::from_le_bytes(original[..8].try_into().expect("eight bytes")) as usize;
+            let header: serde_json::Value = serde_json::from_slice(&original[8..end]).expect("JSON");
+            let names: Vec<&String> = header.as_object().expect("a map").keys().collect();
+            for _ in 0..40 {
+                let mut other = header.clone();
+                let name = names[random.below(names.len())];
+                let Some(shape) = other[name]["shape"]
+                    .as_array()
+                    .map(|s| s.iter().map(|n| n.as_u64().expect("a size")).collect::<Vec<_>>())
+                else {
+                    continue;
+                };
+                let mut changed = shape.clone();
+                let factor = [2, 3, 4, 8][random.below(4)];
+                match random.below(4) {
+                    0 => changed.reverse(),
+                    1 => changed.push(1),
+                    2 => changed = vec![shape.iter().product()],
+                    _ => {
+                        let (from, to) = (random.below(shape.len().max(1)), random.below(shape.len().max(1)));
+                        if shape.is_empty() || !shape[from].is_multiple_of(factor) {
+                            continue;
+                        }
+                        changed[from] /= factor;
+                        changed[to] *= factor;
+                    }
+                }
+                if changed == shape {
+                    continue;
+                }
+                other[name]["shape"] = changed.clone().into();
+                let text = other.to_string();
+                let length = (text.len() as u64).to_le_bytes();
+                std::fs::write(&path, [&length, text.as_bytes(), &original[end..]].concat())
+                    .expect("writable");
+                match speak_codes(folder.path()) {
+                    Ok(audio) => println!("{file}: {name} as {changed:?} speaks {}", audio.samples.len()),
+                    Err(e) => {
+                        refused += 1;
+                        let e = e.to_string();
+                        assert!(e.contains(folder.path().to_str().expect("UTF-8")), "{file}: {name}: {e}");
+                    }
+                }
+            }
+            std::fs::write(&path, &original).expect("writable");
+        }
+        assert!(refused > 40, "{variant}: {refused} are refused");
+        speak_codes(folder.path()).expect("as written");
+    }
+}
+
+/// Opens a Chatterbox model and says a word.
+fn speak_codes(folder: &Path) -> orate::Result<orate::Audio> {
+    let model = ModelSource::Path(folder.to_owned());
+    let engine = Engine::with_options(EngineOptions { model, threads: Some(2), ..Default::default() })?;
+    engine.speak("Hi.", &Options::default().set("max_codes", 2))
 }

@@ -25,9 +25,9 @@ const PART: usize = 40;
 /// Largest error of samples that were made in parts: the last frames of a part lack what follows them.
 /// Measured: 6.9e-3 in f32.
 const JOINTS: f64 = 0.01;
-/// Peaks of noise as a multiple of its root mean square. A matmul of a part may sum in another order than that
-/// of the whole, which is noise of the format where sums are rounded again. Measured: errors of 4.8e-2 in
-/// bf16, whose limit is 35 dB, and 9.1e-3 in f16, whose limit is 50 dB.
+/// Peaks of noise as a multiple of its root mean square. A matmul of a part may sum in another order than
+/// that of the whole, which is noise of the format where sums are rounded again. Measured: errors of 4.8e-2
+/// in bf16, whose limit is 35 dB, and 9.1e-3 in f16, whose limit is 50 dB.
 const PEAKS: f64 = 4.0;
 
 /// Random numbers of a run, in the order in which the official code draws them.

@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::draw::{Noise, Order, probabilities};
+use super::forced::{Forced, Official, guided_by};
 use super::stored::{bad, golden, integers};
 use crate::ModelError;
 use crate::chatterbox::config::{Backbone, END_OF_SPEECH, START_OF_SPEECH};
@@ -10,6 +11,7 @@ use crate::chatterbox::pipeline::EXAGGERATION;
 use crate::chatterbox::t3::LOGITS;
 use crate::chatterbox::t3_plans::{Prompt, T3};
 use crate::decoding::{Sampling, Session, StartOptions};
+use crate::hooks::Steps;
 use orate_graph::TAP_PREFIX;
 use orate_weights::{SafeTensors, WeightSource};
 use serde_json::Value;
@@ -99,25 +101,23 @@ impl Run<'_> {
         session: &mut Session<T3>,
         (sampling, seed): (Sampling, u64),
     ) -> Result<(), ModelError> {
-        let (want, logits, hidden) =
-            (integers(file, "sampled_tokens")?, golden(file, "logits")?, golden(file, "hidden")?);
+        let want = integers(file, "sampled_tokens")?;
+        let official = Official::of(file, &self.stored.folder, sampling.guidance)?;
+        let hidden = golden(file, "hidden")?;
         let config = self.model.talking()?.config.clone();
-        let (lanes, v) = (config.lanes(), config.speech_ids);
+        let lanes = config.lanes();
         let (mut noise, mut before, mut drawn) = (Noise::new(seed), vec![START_OF_SPEECH], vec![]);
-        let (of_step, kept) = (logits.data.len() / logits.shape[0], logits.shape[2]);
-        let of_hidden = lanes * config.width;
+        let (mut all, mut of_logits, mut of_hidden) = (Forced::default(), Steps::default(), Steps::default());
         let mut own = vec![];
         for (step, code) in want.iter().enumerate() {
             session.read(LOGITS, &mut own)?;
-            if let Some(want) = logits.data.chunks_exact(of_step).nth(step) {
-                let cut = super::stored::Golden { shape: vec![lanes, kept], data: vec![] };
-                let got = cut.cut(&[lanes, v], &own);
-                self.out.tensor(case, STAGE, &format!("logits{step}"), &got, want);
-            }
-            if let Some(want) = hidden.data.chunks_exact(of_hidden).nth(step).filter(|_| self.out.taps()) {
+            of_logits.push(&official.cut(&own), official.logits(step));
+            official.compare(&own, &mut all);
+            let kept = hidden.data.chunks_exact(lanes * config.width).nth(step);
+            if let Some(want) = kept.filter(|_| self.out.taps()) {
                 let mut got = vec![];
                 session.read(&format!("{TAP_PREFIX}hidden"), &mut got)?;
-                self.out.tensor(case, STAGE, &format!("hidden{step}"), &got, want);
+                of_hidden.push(&got, want);
             }
             drawn.push(draw(&own, lanes, &before, sampling, &mut noise));
             // Turbo forgets the start after the first code.
@@ -132,6 +132,11 @@ impl Run<'_> {
                 self.buffer(case, file, session, ("step1.inputs_embeds", format!("{TAP_PREFIX}row")))?;
             }
         }
+        self.out.steps(case, STAGE, "logits", &of_logits);
+        if self.out.taps() {
+            self.out.steps(case, STAGE, "hidden", &of_hidden);
+        }
+        self.forced(case, STAGE, &all);
         // The official call was ended by force.
         drawn.pop();
         let same = drawn[..] == want[..drawn.len()];
@@ -144,18 +149,32 @@ impl Run<'_> {
 
 /// Draws a code on the host from the logits `[L, V]` of all lanes.
 pub(super) fn draw(logits: &[f32], lanes: usize, before: &[i32], s: Sampling, noise: &mut Noise) -> i32 {
-    let (guided, order): (Vec<f32>, _) = match lanes {
-        1 => (logits.to_vec(), Order::PenaltyLast),
-        _ => {
-            let (with, without) = logits.split_at(logits.len() / lanes);
-            let guided = with.iter().zip(without).map(|(c, u)| c + s.guidance * (c - u)).collect();
-            (guided, Order::PenaltyFirst)
-        }
-    };
-    noise.index(&probabilities(&guided, before, s, order)) as i32
+    let order = if lanes == 1 { Order::PenaltyLast } else { Order::PenaltyFirst };
+    noise.index(&probabilities(&guided_by(logits, lanes, s.guidance), before, s, order)) as i32
 }
 
 impl Run<'_> {
+    /// Feeds the golden codes of a call to T3, and compares the logits of every frame.
+    pub(super) fn force(
+        &mut self,
+        case: &str,
+        file: &SafeTensors,
+        session: &mut Session<T3>,
+        guidance: f32,
+    ) -> Result<(), ModelError> {
+        let official = Official::of(file, &self.stored.folder, guidance)?;
+        let (mut all, mut own) = (Forced::default(), vec![]);
+        for code in integers(file, "sampled_tokens")? {
+            session.read(LOGITS, &mut own)?;
+            official.compare(&own, &mut all);
+            if code != END_OF_SPEECH {
+                session.give_frame(&[code])?;
+            }
+        }
+        self.forced(case, STAGE, &all);
+        Ok(())
+    }
+
     /// Draws `count` codes, each of which is fed back in.
     pub(super) fn draw(
         &mut self,

@@ -9,6 +9,9 @@ use half::f16;
 /// Columns of a panel.
 pub(super) const PANEL: usize = 32;
 
+/// Largest weights that are looked for side by side.
+const LANES: usize = 16;
+
 /// Groups of four k in a block.
 pub(super) const GROUPS: usize = BLOCK / 4;
 
@@ -41,21 +44,43 @@ impl BlockFormat {
     /// Returns the scale, and integers with the offset that makes them unsigned.
     #[inline(always)]
     fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {
-        match self {
+        // Loops, because `map` of an array is a call that knows nothing of the instruction set.
+        let mut numbers = [0; BLOCK];
+        let d = match self {
             BlockFormat::Q8_0 => {
-                let largest = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
-                let d = largest / 127.0;
+                let mut largest = [0.0_f32; LANES];
+                for weights in weights.as_chunks::<LANES>().0 {
+                    for (m, w) in largest.iter_mut().zip(weights) {
+                        *m = m.max(w.abs());
+                    }
+                }
+                let d = largest.into_iter().fold(0.0, f32::max) / 127.0;
                 let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
-                (f16::from_f32(d), weights.map(|w| ((w * inverse).round() as i8 as u8) ^ 0x80))
+                for (q, w) in numbers.iter_mut().zip(weights) {
+                    *q = (nearest(w * inverse) as u8) ^ 0x80;
+                }
+                d
             }
             BlockFormat::Q4_0 => {
                 let largest = weights.iter().fold(0.0_f32, |m, &w| if w.abs() > m.abs() { w } else { m });
                 let d = largest / -8.0;
                 let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-                (f16::from_f32(d), weights.map(|w| (w * inverse + 8.5).clamp(0.0, 15.0) as u8))
+                for (q, w) in numbers.iter_mut().zip(weights) {
+                    *q = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
+                }
+                d
             }
-        }
+        };
+        (f16::from_f32(d), numbers)
     }
+}
+
+/// `x.round() as i8`, which calls a function for each number.
+#[inline(always)]
+fn nearest(x: f32) -> i8 {
+    // With a half, 0.49999997 would become 1.
+    const BELOW_A_HALF: f32 = 0.5_f32.next_down();
+    (x + BELOW_A_HALF.copysign(x)) as i8
 }
 
 /// Weights [K, N] of a matmul in blocks; the bytes are the same for every instruction set.
@@ -254,5 +279,24 @@ impl PackedBlocks {
             }
         };
         f64::from(d.to_f32()) * f64::from(q)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn numbers_are_rounded_as_by_the_library() {
+        let same = |x: f32| assert_eq!(nearest(x), x.round() as i8, "{x}");
+        for halves in -260..=260 {
+            let x = halves as f32 / 2.0;
+            let (above, below) = (x.next_up(), x.next_down());
+            [x, above, below, above.next_up(), below.next_down()].into_iter().for_each(same);
+        }
+        (0..1 << 16).for_each(|i| same((i - (1 << 15)) as f32 / 251.0));
+        [1e9, -1e9, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40, -0.0]
+            .into_iter()
+            .for_each(same);
     }
 }
