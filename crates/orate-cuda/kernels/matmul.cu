@@ -38,7 +38,8 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    const float* norm;     // [K], weight of the RMS norm of x; for a single row only
+    const float* norm;     // [K], weight of the norm of x; for one row, or an RMS norm of up to eight
+    const float* shift;    // [K], bias of a layer norm, which has a mean too; for up to 1024 channels
     int rows, k, n, k_blocks;
     int time, channels, dilation;
     // Rows of a history; or for a matmul, the channels of its second part.
@@ -405,12 +406,16 @@ DEVICE void product(const Args& a) {
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
     };
     int k = begin * 16 + lane % 4 * 4;
-    float4 factor[NORMS ? DEPTH : 1];
+    float4 factor[NORMS ? DEPTH : 1], shift[NORMS ? DEPTH : 1];
+    auto load_norm = [&](int to, int from) {
+        factor[to] = *(const float4*)(a.norm + from);
+        shift[to] = a.shift ? *(const float4*)(a.shift + from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    };
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
         load_weights(s, s);
-        if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
+        if (NORMS && a.norm) load_norm(s, k + 16 * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
@@ -427,16 +432,38 @@ DEVICE void product(const Args& a) {
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
-    // Each warp reads the whole row for its norm, which is faster than exchanging sums between warps.
-    float inverse = 1.0f;
-    if (NORMS && a.norm) {
-        float squares = 0.0f;
-#pragma unroll 8
-        for (int i = lane * 4; i < a.k; i += 128) {
-            float4 v = *(const float4*)(a.x + i);
-            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    // Each warp reads whole rows for their norms, which is faster than exchanging sums between warps.
+    float inverse = 1.0f, mean = 0.0f;
+    if (NORMS && a.norm && a.shift) {
+        constexpr int PARTS_OF_ROW = 8;
+        const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        float4 row[PARTS_OF_ROW];
+        float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PARTS_OF_ROW; i++) {
+            int at = 128 * i + lane * 4;
+            row[i] = at < a.k ? *(const float4*)(a.x + at) : zero;
         }
-        inverse = rsqrtf(warp_sum(squares) / a.k + a.eps);
+#pragma unroll
+        for (int i = 0; i < PARTS_OF_ROW; i++) sum += row[i].x + row[i].y + row[i].z + row[i].w;
+        mean = warp_sum(sum) / a.k;
+#pragma unroll
+        for (int i = 0; i < PARTS_OF_ROW; i++) {
+            float4 v = make_float4(row[i].x - mean, row[i].y - mean, row[i].z - mean, row[i].w - mean);
+            if (128 * i + lane * 4 < a.k) squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        }
+        inverse = 1.0f / sqrtf(warp_sum(squares) / a.k + a.eps);
+    } else if (NORMS && a.norm) {
+        for (int r = 0; r < a.rows; r++) {
+            float squares = 0.0f;
+#pragma unroll 8
+            for (int i = lane * 4; i < a.k; i += 128) {
+                float4 v = *(const float4*)(a.x + r * a.k + i);
+                squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+            }
+            float own = rsqrtf(warp_sum(squares) / a.k + a.eps);
+            if (r == min((int)lane / 4, a.rows - 1)) inverse = own;
+        }
     }
 
     Addends addends;
@@ -447,8 +474,9 @@ DEVICE void product(const Args& a) {
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
             if (NORMS && a.norm) {
-                float4 f = factor[s], &v = x[s][0];
-                v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
+                float4 f = factor[s], h = shift[s], &v = x[s][0];
+                v.x = (v.x - mean) * (f.x * inverse) + h.x, v.y = (v.y - mean) * (f.y * inverse) + h.y;
+                v.z = (v.z - mean) * (f.z * inverse) + h.z, v.w = (v.w - mean) * (f.w * inverse) + h.w;
             }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
@@ -461,7 +489,7 @@ DEVICE void product(const Args& a) {
             if (block + s + DEPTH < end) {
                 load_weights(s, DEPTH);
                 rows.load(a, k + 16 * DEPTH, x[s]);
-                if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
+                if (NORMS && a.norm) load_norm(s, k + 16 * DEPTH);
             }
             weights += WEIGHT_LOADS * 32;
             k += 16;

@@ -81,8 +81,8 @@ impl Step {
             return s;
         }
         let mut s = self.node.op.describe();
-        if fused.norm.is_some() {
-            s = format!("RmsNorm+{s}");
+        if let Some(norm) = &fused.norm {
+            s = format!("{}+{s}", if norm.bias.is_some() { "LayerNorm" } else { "RmsNorm" });
         }
         match (fused.parts.len(), fused.gated) {
             (0, _) => {}

@@ -50,6 +50,8 @@ impl FusingDevice {
             matmul_bytes: usize::MAX,
             gated_rows: 16,
             norm_multiple: Some([4, 4]),
+            norm_rows: 2,
+            layer_norm: 1024,
             views: true,
             ..Fusions::default()
         })

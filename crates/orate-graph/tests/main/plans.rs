@@ -311,6 +311,31 @@ fn heads_of_one_row_need_no_norm() {
     assert!(described(&p).iter().all(|step| !step.starts_with("Heads")), "{:?}", described(&p));
 }
 
+#[test]
+fn matmuls_norm_two_rows_or_one_with_a_mean() {
+    let layer = |rows: usize, width: usize| {
+        let mut g = Graph::new("normed");
+        let x = g.input("x", DType::F32, [rows, 1, width]).expect("declares");
+        let w = |name: &str, n: usize| Weight::named(name, [width, n]);
+        let v = |name: &str, n: usize| Weight::named(name, [n]);
+        let norm = Norm { weight: v("norm", width), bias: v("shift", width), eps: 1e-5 };
+        let y = g.layer_norm(x, norm).expect("builds");
+        let y = g.linear(y, w("a", 8), v("bias", 8)).expect("builds");
+        let y = g.activate(y, Activation::Gelu).expect("builds");
+        g.output("y", y).expect("declares");
+        let z = g.rms_norm(x, v("rms", width), 1e-5).expect("builds");
+        let z = g.matmul(z, w("b", 8)).expect("builds");
+        g.output("z", z).expect("declares");
+        let all =
+            Fusions { norm_multiple: Some([4, 4]), norm_rows: 2, layer_norm: 16, matmul_rows: 0, ..usual() };
+        described(&compile(g, all))
+    };
+    assert_eq!(layer(1, 16), ["LayerNorm+MatMul+bias+gelu", "RmsNorm+MatMul"]);
+    assert_eq!(layer(2, 16), ["LayerNorm", "MatMul+bias+gelu", "RmsNorm+MatMul"]);
+    assert_eq!(layer(3, 16), ["LayerNorm", "MatMul+bias+gelu", "RmsNorm", "MatMul"]);
+    assert_eq!(layer(1, 20), ["LayerNorm", "MatMul+bias+gelu", "RmsNorm+MatMul"], "too wide");
+}
+
 /// Rotated keys that others read too are made before they are written.
 #[test]
 fn heads_are_not_written_by_the_launch_that_makes_them() {
@@ -386,7 +411,7 @@ fn gated(rows: usize, shared: bool, norm: bool) -> Plan {
     let z = g.add(z, x).expect("builds");
     g.output("z", z).expect("declares");
     let norm_multiple = norm.then_some([4, 4]);
-    compile(g, Fusions { gated_rows: 16, norm_multiple, ..usual() })
+    compile(g, Fusions { gated_rows: 16, norm_multiple, norm_rows: 1, ..usual() })
 }
 
 #[test]

@@ -314,6 +314,7 @@ fn decoding_layer() -> Result<()> {
         matmul_bytes: 1 << 30,
         gated_rows: 16,
         norm_multiple: Some([4, 4]),
+        norm_rows: 1,
         views: true,
         ..Fusions::default()
     };
@@ -323,6 +324,8 @@ fn decoding_layer() -> Result<()> {
         matmul_rows: 32,
         matmul_multiple: [1, 32],
         norm_multiple: Some([16, 1]),
+        norm_rows: 2,
+        layer_norm: 1024,
         ..wgpu.clone()
     };
     let mut text = String::new();

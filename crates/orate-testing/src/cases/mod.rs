@@ -67,6 +67,7 @@ pub fn op_cases() -> Vec<Case> {
         decoding::rows,
         decoding::in_place,
         decoding::watched,
+        decoding::normed,
         decoding::sample,
         compact::attention,
         compact::writes,
