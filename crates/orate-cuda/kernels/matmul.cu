@@ -373,8 +373,8 @@ DEVICE void product(const Args& a) {
     u32 blocks = cluster_blocks(), rank = cluster_rank();
 
     // This warp's part of K, in blocks of 16.
-    u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
-    int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
+    u32 parts = blocks * WARPS, part = rank * WARPS + warp, bits = 31 - __clz(parts);
+    int begin = (u32)a.k_blocks * part >> bits, end = (u32)a.k_blocks * (part + 1) >> bits;
 
     // Weights do not depend on the previous kernel.
 #if PRECISION >= 4
@@ -406,10 +406,15 @@ DEVICE void product(const Args& a) {
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
     };
     int k = begin * 16 + lane % 4 * 4;
-    float4 factor[NORMS ? DEPTH : 1], shift[NORMS ? DEPTH : 1];
+    float4 factor[NORMS ? DEPTH : 1], addend[NORMS ? DEPTH : 1];
+    auto shift = [&](int from) {
+        return a.shift ? *(const float4*)(a.shift + from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    };
+    // With weights in f32, no registers are left for what comes later.
+    constexpr bool EARLY_SHIFT = PRECISION >= 2;
     auto load_norm = [&](int to, int from) {
         factor[to] = *(const float4*)(a.norm + from);
-        shift[to] = a.shift ? *(const float4*)(a.shift + from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (EARLY_SHIFT) addend[to] = shift(from);
     };
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
@@ -435,22 +440,18 @@ DEVICE void product(const Args& a) {
     // Each warp reads whole rows for their norms, which is faster than exchanging sums between warps.
     float inverse = 1.0f, mean = 0.0f;
     if (NORMS && a.norm && a.shift) {
-        constexpr int PARTS_OF_ROW = 8;
-        const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        float4 row[PARTS_OF_ROW];
         float sum = 0.0f, squares = 0.0f;
-#pragma unroll
-        for (int i = 0; i < PARTS_OF_ROW; i++) {
-            int at = 128 * i + lane * 4;
-            row[i] = at < a.k ? *(const float4*)(a.x + at) : zero;
+#pragma unroll 4
+        for (int i = lane * 4; i < a.k; i += 128) {
+            float4 v = *(const float4*)(a.x + i);
+            sum += v.x + v.y + v.z + v.w;
         }
-#pragma unroll
-        for (int i = 0; i < PARTS_OF_ROW; i++) sum += row[i].x + row[i].y + row[i].z + row[i].w;
         mean = warp_sum(sum) / a.k;
-#pragma unroll
-        for (int i = 0; i < PARTS_OF_ROW; i++) {
-            float4 v = make_float4(row[i].x - mean, row[i].y - mean, row[i].z - mean, row[i].w - mean);
-            if (128 * i + lane * 4 < a.k) squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+#pragma unroll 4
+        for (int i = lane * 4; i < a.k; i += 128) {
+            float4 v = *(const float4*)(a.x + i);
+            v.x -= mean, v.y -= mean, v.z -= mean, v.w -= mean;
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
         }
         inverse = 1.0f / sqrtf(warp_sum(squares) / a.k + a.eps);
     } else if (NORMS && a.norm) {
@@ -474,7 +475,7 @@ DEVICE void product(const Args& a) {
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
             if (NORMS && a.norm) {
-                float4 f = factor[s], h = shift[s], &v = x[s][0];
+                float4 f = factor[s], h = EARLY_SHIFT ? addend[s] : shift(k), &v = x[s][0];
                 v.x = (v.x - mean) * (f.x * inverse) + h.x, v.y = (v.y - mean) * (f.y * inverse) + h.y;
                 v.z = (v.z - mean) * (f.z * inverse) + h.z, v.w = (v.w - mean) * (f.w * inverse) + h.w;
             }

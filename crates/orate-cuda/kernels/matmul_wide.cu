@@ -17,8 +17,6 @@
 // Channels and rows of a warp, in units of 16 and 8.
 #define MT 2
 #define TILES 4
-// Blocks of K whose weights are in registers.
-#define DEPTH 2
 
 DEVICE void group_barrier(u32 group) { asm volatile("bar.sync %0, 128;" :: "r"(group + 1) : "memory"); }
 
@@ -31,6 +29,8 @@ DEVICE void wide(const Args& a) {
     constexpr int HEIGHT = ROWS + REACH + 2, QUADS = PIECE / 4, APART = WIDE_THREADS / QUADS;
     constexpr int COPIES = (ROWS + REACH + APART - 1) / APART;
     constexpr bool CONVOLVES = REACH > 0;
+    // Blocks of K whose weights are in registers, as many as there is room for.
+    constexpr int DEPTH = CONVOLVES ? 1 : 2;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, side = warp % 2, down = warp / 2;
     int group = threadIdx.x / WIDE_THREADS, thread = threadIdx.x % WIDE_THREADS;
     int taps = CONVOLVES ? a.k / a.channels : 1, dilation = CONVOLVES ? a.dilation : 0;
@@ -50,22 +50,19 @@ DEVICE void wide(const Args& a) {
     for (int i = 0; i < DEPTH; i++) load(i, (min(group, pieces - 1) * STEPS + i) * LOADS);
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
 
-    // Where this thread's rows of x begin; −1 for zeros.
-    int from[COPIES], own = thread / QUADS, quad = thread % QUADS;
-#pragma unroll
-    for (int i = 0; i < COPIES; i++) {
-        int t = start - left + own + i * APART;
-        bool zero = CONVOLVES && (own + i * APART >= height || (a.zeros && (u32)t >= (u32)a.time));
-        from[i] = zero ? -1 : (sequence * a.time + min(max(t, 0), a.time - 1)) * a.channels + quad * 4;
-    }
+    int own = thread / QUADS, quad = thread % QUADS;
     wait_for_previous();
 
     float4 x[COPIES];
     auto bring = [&](int piece) {
+        const float* from = a.x + (size_t)sequence * a.time * a.channels + piece * PIECE + quad * 4;
 #pragma unroll
-        for (int i = 0; i < COPIES; i++)
-            x[i] = CONVOLVES && from[i] < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                                            : *(const float4*)(a.x + from[i] + piece * PIECE);
+        for (int i = 0; i < COPIES; i++) {
+            int row = own + i * APART, t = start - left + row;
+            bool zero = CONVOLVES && (row >= height || (a.zeros && (u32)t >= (u32)a.time));
+            x[i] = zero ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
+                        : *(const float4*)(from + min(max(t, 0), a.time - 1) * a.channels);
+        }
     };
     // Sixteen channels of all rows, then the next sixteen: eight rows are 256 bytes without bank conflicts.
     uint2* shared = (uint2*)shared4 + group * 2 * STEPS * HEIGHT * 4;
