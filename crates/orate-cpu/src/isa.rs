@@ -109,7 +109,7 @@ impl Isa {
         false
     }
 
-    /// Whether pairs of bf16 numbers can be multiplied: [`Isa::run_bf16`].
+    /// Whether pairs of bf16 numbers can be multiplied: `run_bf16`.
     pub fn has_bf16(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return matches!(self.0, Level::Vnni | Level::Amx) && is_x86_feature_detected!("avx512bf16");

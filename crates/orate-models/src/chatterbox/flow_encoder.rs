@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Relative positions: PE(o), the sines and cosines of the offset o between query and key, is projected like
-//! a key. Row r of the input `offsets` is PE(T − 1 − r), see [`offsets`]. The projection and the two learned
+//! a key. Row r of the input `offsets` is PE(T − 1 − r), see [`Offsets`]. The projection and the two learned
 //! vectors added to queries are those of Transformer-XL (Dai et al. 2019).
 //!
 //! Official class: `UpsampleConformerEncoder` of CosyVoice. Weights below `flow`.
