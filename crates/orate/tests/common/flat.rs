@@ -31,7 +31,7 @@ pub fn devices() -> Vec<DeviceChoice> {
 pub struct Use {
     /// The most MB that the process has.
     host: f64,
-    /// The fewest MB that nobody uses on the device, where it tells.
+    /// The fewest MB that are free on the device, if it reports them.
     free: Option<f64>,
     /// The fewest blocks that are not given back.
     blocks: usize,
