@@ -38,8 +38,7 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    const float* norm;     // [K], weight of the norm of x; for one row, or an RMS norm of up to eight
-    const float* shift;    // [K], bias of a layer norm, which has a mean too; for up to 1024 channels
+    const float* norm;     // [K], weight of the RMS norm of x; for at most 8 rows
     int rows, k, n, k_blocks;
     int time, channels, dilation;
     // Rows of a history; or for a matmul, the channels of its second part.
@@ -373,8 +372,8 @@ DEVICE void product(const Args& a) {
     u32 blocks = cluster_blocks(), rank = cluster_rank();
 
     // This warp's part of K, in blocks of 16.
-    u32 parts = blocks * WARPS, part = rank * WARPS + warp, bits = 31 - __clz(parts);
-    int begin = (u32)a.k_blocks * part >> bits, end = (u32)a.k_blocks * (part + 1) >> bits;
+    u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
+    int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
 
     // Weights do not depend on the previous kernel.
 #if PRECISION >= 4
@@ -406,21 +405,12 @@ DEVICE void product(const Args& a) {
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
     };
     int k = begin * 16 + lane % 4 * 4;
-    float4 factor[NORMS ? DEPTH : 1], addend[NORMS ? DEPTH : 1];
-    auto shift = [&](int from) {
-        return a.shift ? *(const float4*)(a.shift + from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    };
-    // With weights in f32, no registers are left for what comes later.
-    constexpr bool EARLY_SHIFT = PRECISION >= 2;
-    auto load_norm = [&](int to, int from) {
-        factor[to] = *(const float4*)(a.norm + from);
-        if (EARLY_SHIFT) addend[to] = shift(from);
-    };
+    float4 factor[NORMS ? DEPTH : 1];
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
         load_weights(s, s);
-        if (NORMS && a.norm) load_norm(s, k + 16 * s);
+        if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
@@ -438,23 +428,8 @@ DEVICE void product(const Args& a) {
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
     // Each warp reads whole rows for their norms, which is faster than exchanging sums between warps.
-    float inverse = 1.0f, mean = 0.0f;
-    if (NORMS && a.norm && a.shift) {
-        float sum = 0.0f, squares = 0.0f;
-#pragma unroll 4
-        for (int i = lane * 4; i < a.k; i += 128) {
-            float4 v = *(const float4*)(a.x + i);
-            sum += v.x + v.y + v.z + v.w;
-        }
-        mean = warp_sum(sum) / a.k;
-#pragma unroll 4
-        for (int i = lane * 4; i < a.k; i += 128) {
-            float4 v = *(const float4*)(a.x + i);
-            v.x -= mean, v.y -= mean, v.z -= mean, v.w -= mean;
-            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-        }
-        inverse = 1.0f / sqrtf(warp_sum(squares) / a.k + a.eps);
-    } else if (NORMS && a.norm) {
+    float inverse = 1.0f;
+    if (NORMS && a.norm) {
         for (int r = 0; r < a.rows; r++) {
             float squares = 0.0f;
 #pragma unroll 8
@@ -475,9 +450,8 @@ DEVICE void product(const Args& a) {
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
             if (NORMS && a.norm) {
-                float4 f = factor[s], h = EARLY_SHIFT ? addend[s] : shift(k), &v = x[s][0];
-                v.x = (v.x - mean) * (f.x * inverse) + h.x, v.y = (v.y - mean) * (f.y * inverse) + h.y;
-                v.z = (v.z - mean) * (f.z * inverse) + h.z, v.w = (v.w - mean) * (f.w * inverse) + h.w;
+                float4 f = factor[s], &v = x[s][0];
+                v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
             }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
@@ -490,7 +464,7 @@ DEVICE void product(const Args& a) {
             if (block + s + DEPTH < end) {
                 load_weights(s, DEPTH);
                 rows.load(a, k + 16 * DEPTH, x[s]);
-                if (NORMS && a.norm) load_norm(s, k + 16 * DEPTH);
+                if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
             }
             weights += WEIGHT_LOADS * 32;
             k += 16;

@@ -81,8 +81,8 @@ impl Step {
             return s;
         }
         let mut s = self.node.op.describe();
-        if let Some(norm) = &fused.norm {
-            s = format!("{}+{s}", if norm.bias.is_some() { "LayerNorm" } else { "RmsNorm" });
+        if fused.norm.is_some() {
+            s = format!("RmsNorm+{s}");
         }
         match (fused.parts.len(), fused.gated) {
             (0, _) => {}

@@ -51,7 +51,6 @@ impl FusingDevice {
             gated_rows: 16,
             norm_multiple: Some([4, 4]),
             norm_rows: 2,
-            layer_norm: 1024,
             views: true,
             ..Fusions::default()
         })

@@ -51,9 +51,6 @@ pub(super) const WIDE_LEAST: usize = 128;
 /// Elements of K that `kernels/matmul.cu` multiplies together.
 pub(super) const DEPTH_OF_BLOCKS: usize = 16;
 
-/// Widest row whose layer norm `kernels/matmul.cu` fuses: each warp reads it twice.
-pub(super) const NORMED_WIDTH: usize = 1024;
-
 /// Maximum rows of a matmul whose time is that of reading its weights.
 pub(super) const FEW_ROWS: usize = 16;
 

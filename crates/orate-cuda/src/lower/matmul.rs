@@ -65,12 +65,11 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
         o.out(),
         Pointer::Null,
         if g.has_history() { o.x(1) } else { Pointer::Null },
-        norm.map_or(Pointer::Null, |norm| o.dense(&norm.weight)),
-        norm.and_then(|norm| norm.bias.as_ref()).map_or(Pointer::Null, |bias| o.dense(bias)),
+        norm.map_or(Pointer::Null, |(weight, _)| o.dense(weight)),
     ];
     let sizes = Sizes { rows, k, n, time, channels, dilation: g.dilation, left };
     let table_rows = fused.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
-    let eps = norm.map_or(0.0, |norm| norm.eps);
+    let eps = norm.map_or(0.0, |(_, eps)| *eps);
     let activation = activation_number(e.activation.as_ref());
     let zeros = u32::from(g.edges == Edges::Zero);
     let numbers = [activation, table_rows as u32, own as u32, u32::from(fused.gated), bits(eps), zeros];
@@ -91,7 +90,7 @@ pub(super) fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
-    pointers: [Pointer; 12],
+    pointers: [Pointer; 11],
     sizes: Sizes,
     [activation, table_rows, first, gated, eps, zeros]: [u32; 6],
 ) -> Work {
@@ -180,7 +179,7 @@ mod tests {
             let [rows, k, n, time, channels, dilation, left] = sizes;
             let sizes = Sizes { rows, k, n, time, channels, dilation, left };
             let t = tiling(rows, k, n, &[5, 9], &facts);
-            let work = product(precision, Source::Conv, t, [Pointer::Null; 12], sizes, [0; 6]);
+            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 6]);
             let kind = Kind { convolves: true, has_history: false, is_joined: false };
             in_blocks(work, precision, (t, sizes), kind, &facts)
         };

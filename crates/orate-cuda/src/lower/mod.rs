@@ -28,7 +28,7 @@ pub(crate) use work::{Addresses, Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::wide_program;
 use crate::weights::{WeightBank, is_narrow};
-use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, NORMED_WIDTH, WIDE_DEPTH, WIDE_LEAST};
+use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
     Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, ValueInfo, Weight, several,
 };
@@ -52,7 +52,6 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
         gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
         norm_rows: 2,
-        layer_norm: NORMED_WIDTH,
         views: true,
     }
 }

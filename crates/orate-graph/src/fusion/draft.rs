@@ -31,10 +31,8 @@ pub struct Fusions {
     /// Matmuls norm their rows, if depth and columns of their weights are multiples of these; see
     /// [`Fused::norm`].
     pub norm_multiple: Option<[usize; 2]>,
-    /// Most rows of an RMS norm that they fuse.
+    /// Most rows that they norm.
     pub norm_rows: usize,
-    /// Widest row whose layer norm they fuse, one row at a time. 0 if there is no such kernel.
-    pub layer_norm: usize,
     /// Slices and concatenations of whole blocks are views of another value.
     pub views: bool,
 }
@@ -42,8 +40,8 @@ pub struct Fusions {
 /// What a launch computes besides its op. Empty if the target fuses nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fused {
-    /// Of a matmul of few rows: norm of each.
-    pub norm: Option<RowNorm>,
+    /// Of a matmul of few rows: RMS norm of each, with weight `[K]` and epsilon.
+    pub norm: Option<(Weight, f32)>,
     /// Of a matmul: weights of further matmuls of the same operand. Their results follow the first one's in
     /// memory, as matrices one after the other. The epilogue is that of the first.
     pub parts: Vec<Weight>,
@@ -55,17 +53,6 @@ pub struct Fused {
     pub rotary: Option<Value>,
     /// If there are any, the launch is these.
     pub heads: Vec<Head>,
-}
-
-/// Norm of the rows that a matmul reads: layer norm if there is a bias, else RMS norm.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RowNorm {
-    /// Weight `[K]`.
-    pub weight: Weight,
-    /// Bias `[K]`.
-    pub bias: Option<Weight>,
-    /// Added to the variance, or to the mean square.
-    pub eps: f32,
 }
 
 /// Heads of one value that a launch norms, rotates and puts in their place.

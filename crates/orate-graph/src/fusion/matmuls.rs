@@ -109,8 +109,3 @@ fn join(d: &mut Draft<'_>, all: &[usize]) {
 pub(super) fn takes_norm(op: &Op, multiple: [usize; 2]) -> bool {
     part(op).is_some() && matches!(op.weights()[..], [weight] if is_multiple(weight, multiple))
 }
-
-/// The same of a layer norm, whose matmuls may have biases.
-pub(super) fn takes_layer_norm(op: &Op, multiple: [usize; 2]) -> bool {
-    matches!(op, Op::MatMul { weight, epilogue } if !epilogue.residual && is_multiple(weight, multiple))
-}

@@ -11,7 +11,7 @@
 //! | `rotate_queries` | `Rotary`, then attention of it as queries | attention, which rotates its queries |
 //! | `matmuls` | matmuls of one operand | one matmul by weights that are packed together |
 //! | `gates` | two such matmuls, then `Mul` of both | the matmul, which multiplies what it stores |
-//! | `norms` | norm of one row or two, then the matmuls that read it | the matmuls, which norm the rows |
+//! | `norms` | RMS norm of few rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 
 mod add_row;
@@ -25,7 +25,7 @@ mod views;
 
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
-pub use draft::{Fused, Fusions, Head, RowNorm};
+pub use draft::{Fused, Fusions, Head};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 
@@ -46,7 +46,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions) -> Draft<'g> {
         gates::run(&mut draft, fusions.gated_rows);
     }
     if let Some(multiple) = fusions.norm_multiple {
-        norms::run(&mut draft, multiple, fusions);
+        norms::run(&mut draft, multiple, fusions.norm_rows);
     }
     if fusions.views {
         views::run(&mut draft);

@@ -325,7 +325,6 @@ fn decoding_layer() -> Result<()> {
         matmul_multiple: [1, 32],
         norm_multiple: Some([16, 1]),
         norm_rows: 2,
-        layer_norm: 1024,
         ..wgpu.clone()
     };
     let mut text = String::new();

@@ -6,7 +6,7 @@ use super::compact::spoil_bytes;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
-    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Norm, Op, Result, Rows,
+    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows,
     SampleRules, Value, Weight,
 };
 use std::collections::BTreeSet;
@@ -311,21 +311,10 @@ pub(super) fn in_place(cases: &mut Vec<Case>) -> Result<()> {
 /// Norms of few rows before matmuls, as T3 has them.
 pub(super) fn normed(cases: &mut Vec<Case>) -> Result<()> {
     for (rows, width) in [(1, 1024), (1, 96), (1, 16), (2, 1024), (2, 80), (3, 64)] {
-        let w = |name: &str, n: usize| Weight::named(name, [width, n]);
-        let v = |name: &str, n: usize| Weight::named(name, [n]);
-        let mut g = Graph::new("layer norm");
-        let x = g.input("x", DType::F32, [rows, 1, width])?;
-        let y = g.layer_norm(x, Norm { weight: v("norm", width), bias: v("shift", width), eps: 1e-5 })?;
-        let a = g.linear(y, w("a", 96), v("bias", 96))?;
-        let a = g.activate(a, Activation::GeluTanh)?;
-        let b = g.matmul(y, w("b", 40))?;
-        g.output("y", a)?;
-        g.output("z", b)?;
-        cases.push(Case::new(format!("LayerNorm and matmuls of {rows} rows of {width}"), g));
         let mut g = Graph::new("rms norm");
         let x = g.input("x", DType::F32, [rows, 1, width])?;
-        let y = g.rms_norm(x, v("norm", width), 1e-5)?;
-        let y = g.matmul(y, w("a", 96))?;
+        let y = g.rms_norm(x, Weight::named("norm", [width]), 1e-5)?;
+        let y = g.matmul(y, Weight::named("w", [width, 96]))?;
         g.output("y", y)?;
         cases.push(Case::new(format!("RmsNorm and a matmul of {rows} rows of {width}"), g));
     }
