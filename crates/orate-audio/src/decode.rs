@@ -35,21 +35,45 @@ const MAX_BYTES: u64 = 4 << 30;
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
+    decode_safely(path, || source(file, max_seconds), max_seconds)
+}
+
+/// As [`read_audio`], for the bytes of a file. `name` stands for its path in errors; its extension is a hint.
+///
+/// # Errors
+///
+/// As [`read_audio`].
+pub fn read_audio_bytes(name: &str, mut bytes: Vec<u8>, max_seconds: f64) -> Result<Waveform> {
+    if let Some(open) = OpenEnd::find(&bytes) {
+        open.close(&mut bytes);
+    }
+    decode_safely(Path::new(name), || Ok(Box::new(Cursor::new(bytes))), max_seconds)
+}
+
+fn decode_safely(
+    path: &Path,
+    source: impl FnOnce() -> io::Result<Box<dyn MediaSource>>,
+    max_seconds: f64,
+) -> Result<Waveform> {
     // Decoders panic on some damaged files, such as a WAV file with 65,535 channels in a build with overflow
     // checks.
-    catch_unwind(AssertUnwindSafe(|| decode(path, file, max_seconds))).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(|| decode(path, source, max_seconds))).unwrap_or_else(|_| {
         let source = "the decoder failed on damaged data".into();
         Err(AudioError::ReadAudio { path: path.to_owned(), source })
     })
 }
 
-fn decode(path: &Path, file: File, max_seconds: f64) -> Result<Waveform> {
+fn decode(
+    path: &Path,
+    source: impl FnOnce() -> io::Result<Box<dyn MediaSource>>,
+    max_seconds: f64,
+) -> Result<Waveform> {
     let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
     let mut hint = Hint::new();
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
         hint.with_extension(ending);
     }
-    let source = source(file, max_seconds).map_err(|error| failed(error.into()))?;
+    let source = source().map_err(|error| failed(error.into()))?;
     let stream = MediaSourceStream::new(source, Default::default());
     let mut format = symphonia::default::get_probe()
         .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
 //! | write to a pipe | [`PcmStream`] |
-//! | read a file | [`read_audio`]; [`read_wav`] for WAV only |
+//! | read a file | [`read_audio`], [`read_audio_bytes`]; [`read_wav`] for WAV only |
 //! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
 //! | check one that is used as it is | [`check_recording`] |
 //! | change the sample rate | [`resample`]; [`resample_sinc`] with the filters of torchaudio and soxr |
@@ -51,7 +51,7 @@ mod wav_length;
 mod writer;
 
 pub use compare::{log_spectral_distance_db, snr_db};
-pub use decode::read_audio;
+pub use decode::{read_audio, read_audio_bytes};
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use format::{AudioFormat, WavFormat, to_pcm16};
 pub use log_mel::{Compression, LogMel, LogMelConfig};

@@ -100,6 +100,14 @@ pub struct EngineArgs {
     #[arg(long, short, value_name = "PATH")]
     pub model: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Device and number formats.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Model and device")]
+pub struct PlaceArgs {
     /// auto, cpu, gpu, cuda, vulkan, metal or dx12; a GPU by number: cuda:1
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
@@ -153,20 +161,21 @@ impl EngineArgs {
     }
 
     fn open_as(&self, model: ModelSource) -> anyhow::Result<Engine> {
+        let place = &self.place;
         let options = EngineOptions {
             model,
             families: families(),
-            device: self.device,
-            threads: self.threads.map(usize::from),
-            isa: self.isa.clone(),
-            precision: self.precision.choice(),
-            kv: self.precision.kv,
-            allow_fallback: self.allow_fallback,
+            device: place.device,
+            threads: place.threads.map(usize::from),
+            isa: place.isa.clone(),
+            precision: place.precision.choice(),
+            kv: place.precision.kv,
+            allow_fallback: place.allow_fallback,
             ..Default::default()
         };
         Engine::with_options(options).map_err(|e| match e {
             // The set is unknown, or this processor lacks it.
-            orate::Error::Device(e) if self.isa.is_some() => UsageError(format!("--isa: {e}")).into(),
+            orate::Error::Device(e) if place.isa.is_some() => UsageError(format!("--isa: {e}")).into(),
             e => anyhow::Error::from(e),
         })
     }

@@ -5,7 +5,9 @@ use crate::{
     Audio, CACHE_VARIABLE, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result, Stream,
     devices, families,
 };
-use orate_audio::{AudioError, Waveform, check_recording, read_audio};
+use orate_audio::{
+    AudioError, ReferenceOptions, Waveform, check_recording, prepare_reference, read_audio, read_audio_bytes,
+};
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
     ClonedVoice, Conversion, Facts, Family, Footprint, Model, ModelError, ModelFiles, Opening, PlaceOptions,
@@ -268,17 +270,40 @@ impl Engine {
         recording: impl AsRef<Path>,
         transcript: Option<&str>,
     ) -> Result<Arc<ClonedVoice>> {
+        let recording = recording.as_ref();
+        let what = recording.display().to_string();
+        self.clone_from(&what, transcript, |most| read_audio(recording, most))
+    }
+
+    /// As [`Engine::clone_voice`], for the bytes of a file, such as an upload. `what` names them in errors.
+    ///
+    /// # Errors
+    /// As [`Engine::clone_voice`].
+    pub fn clone_voice_from(
+        &self,
+        what: &str,
+        recording: Vec<u8>,
+        transcript: Option<&str>,
+    ) -> Result<Arc<ClonedVoice>> {
+        self.clone_from(what, transcript, |most| read_audio_bytes(what, recording, most))
+    }
+
+    fn clone_from(
+        &self,
+        what: &str,
+        transcript: Option<&str>,
+        read: impl FnOnce(f64) -> orate_audio::Result<Waveform>,
+    ) -> Result<Arc<ClonedVoice>> {
         self.check_home()?;
         let cloning = self.inner.model.cloning()?;
-        let options = orate_audio::ReferenceOptions::new(self.sample_rate());
-        let recording = recording.as_ref();
-        let samples = orate_audio::read_reference(recording, &options)?;
+        let options = ReferenceOptions::new(self.sample_rate());
+        let samples = prepare_reference(what, &read(options.max_seconds)?, &options)?;
         let seconds = |samples: usize| samples as f64 / f64::from(self.sample_rate());
         let named = |e| match e {
             ModelError::TooShort { got, least } => {
                 // Rounded up, so that a recording of this length suffices.
                 let (seconds, least_s) = (seconds(got), (100.0 * seconds(least)).ceil() / 100.0);
-                Error::from(AudioError::TooShort { what: recording.display().to_string(), seconds, least_s })
+                Error::from(AudioError::TooShort { what: what.to_owned(), seconds, least_s })
             }
             other => other.into(),
         };
@@ -479,8 +504,12 @@ impl Engine {
         Ok(self.inner.model.plans(size, options)?)
     }
 
-    /// Refuses options without an effect, and values out of range.
-    fn check(&self, options: &Options) -> Result<()> {
+    /// Refuses options without an effect, and values out of range. [`Engine::stream`] does it too; a server
+    /// does it before a request waits.
+    ///
+    /// # Errors
+    /// An option is not one of this model, or out of range; or the voice is of another model.
+    pub fn check(&self, options: &Options) -> Result<()> {
         if !self.facts().can_speak {
             // No option would help: the model says what it lacks.
             return Ok(());

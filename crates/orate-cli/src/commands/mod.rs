@@ -9,6 +9,8 @@ mod explain;
 mod inspect;
 mod pack_voice;
 mod say;
+#[cfg(feature = "server")]
+mod serve;
 mod verify;
 mod voices;
 
@@ -21,6 +23,9 @@ pub enum Command {
     Say(Box<say::Args>),
     /// Speak a recording again in another voice
     Convert(Box<convert::Args>),
+    /// Serve speech over HTTP, with the routes of OpenAI's API
+    #[cfg(feature = "server")]
+    Serve(Box<serve::Args>),
     /// List the voices of a model, and keep voices made from recordings
     Voices(voices::Args),
     /// List the devices that models can run on
@@ -49,6 +54,8 @@ impl Command {
     pub fn utterances(&self) -> u32 {
         match self {
             Command::Bench(args) => args.utterances(),
+            #[cfg(feature = "server")]
+            Command::Serve(args) => args.utterances(),
             _ => 1,
         }
     }
@@ -59,6 +66,8 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Say(args) => say::run(&args),
         Command::Convert(args) => convert::run(&args),
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::run(&args),
         Command::Voices(args) => voices::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Inspect(args) => inspect::run(&args),

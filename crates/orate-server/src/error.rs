@@ -1,0 +1,182 @@
+//! Errors as clients see them: OpenAI's JSON shape, with a status and a code to branch on.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use orate::{AudioError, Error, ErrorKind, ModelError, TextError};
+use serde_json::{Value, json};
+
+/// Most characters of a message: a client's own text never comes back whole.
+const MOST_CHARS: usize = 600;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// Status of the answer.
+    pub status: StatusCode,
+    /// Word to branch on, such as `voice_not_found`.
+    pub code: &'static str,
+    /// The field of the request that is wrong.
+    pub param: Option<String>,
+    /// What is wrong and how to fix it.
+    pub message: String,
+    /// Seconds after which the same request may succeed.
+    retry_after: Option<u32>,
+    /// Whether trying again makes sense, where the status alone suggests otherwise.
+    retries: Option<bool>,
+}
+
+/// Result of handlers.
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
+
+impl ApiError {
+    /// An error without a field.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        let message = shortened(message.into());
+        ApiError { status, code, param: None, message, retry_after: None, retries: None }
+    }
+
+    /// A request that is wrong in the field `param`.
+    pub fn field(code: &'static str, param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
+    }
+
+    /// A field that must be there.
+    pub fn missing(param: &str) -> ApiError {
+        Self::field("missing_field", param, format!("`{param}` is missing"))
+    }
+
+    /// All places are taken, or the server is not there for requests now.
+    pub fn unavailable(code: &'static str, message: impl Into<String>) -> ApiError {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        ApiError { retry_after: Some(1), ..error }
+    }
+
+    /// A failure of the server, which would happen again.
+    pub fn internal(message: impl Into<String>) -> ApiError {
+        let error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message);
+        ApiError { retries: Some(false), ..error }
+    }
+
+    /// The same error with another status.
+    #[must_use]
+    pub fn with_status(self, status: StatusCode) -> ApiError {
+        ApiError { status, ..self }
+    }
+
+    /// The same error, which would happen again.
+    #[must_use]
+    pub fn that_stays(self) -> ApiError {
+        ApiError { retries: Some(false), ..self }
+    }
+
+    /// The same error, with seconds after which to try again.
+    #[must_use]
+    pub fn after(self, seconds: u32) -> ApiError {
+        ApiError { retry_after: Some(seconds), ..self }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The `error` object.
+    pub fn json(&self) -> Value {
+        json!({
+            "message": self.message, "type": self.kind(), "param": self.param, "code": self.code,
+        })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = json_response(self.status, &json!({ "error": self.json() }));
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(retries) = self.retries {
+            let retries = HeaderValue::from_static(if retries { "true" } else { "false" });
+            headers.insert("x-should-retry", retries);
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// An answer of JSON.
+pub fn json_response(status: StatusCode, value: &Value) -> Response {
+    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    (status, headers, value.to_string()).into_response()
+}
+
+/// What the library reports about a request to speak. Errors that are not the client's have their details
+/// only where `verbose`: they may name paths.
+pub fn of_library(e: &Error, verbose: bool) -> ApiError {
+    let message = e.to_string();
+    let field = |code, param: &str| ApiError::field(code, param, message.clone());
+    match e {
+        Error::Model(e) => match &**e {
+            ModelError::EmptyText { .. } | ModelError::Text(TextError::Empty) => field("text_empty", "input"),
+            ModelError::Text(TextError::Unsupported { .. }) => field("text_unspeakable", "input"),
+            ModelError::Text(_) | ModelError::TooLong { .. } => field("invalid_value", "input"),
+            ModelError::UnknownVoice { .. } => field("voice_not_found", "voice"),
+            ModelError::BadVoice { .. } => field("unsupported_value", "voice"),
+            ModelError::UnknownLanguage { .. } => field("invalid_value", "language"),
+            ModelError::Option { option, .. } => field("invalid_value", option),
+            ModelError::UnknownOption { option, .. } => field("unsupported_value", option),
+            ModelError::Mode { .. } => field("unsupported_value", "model"),
+            other => of_kind(other.kind(), message, verbose),
+        },
+        Error::Option { option, .. } => field("invalid_value", option),
+        Error::UnknownKeptVoice { .. } => {
+            let message = "no voice of this name is kept; GET /v1/audio/voices lists them";
+            ApiError::field("voice_not_found", "voice", message)
+        }
+        Error::VoiceExists { name, .. } => {
+            let message = format!("a voice `{name}` is kept already; delete it, or send `overwrite`: true");
+            let error = ApiError::field("voice_exists", "name", message);
+            error.with_status(StatusCode::CONFLICT).that_stays()
+        }
+        Error::Audio(e) => of_audio(e),
+        other => of_kind(other.kind(), message, verbose),
+    }
+}
+
+/// What is wrong with a recording that a client sent.
+fn of_audio(e: &AudioError) -> ApiError {
+    let code = match e {
+        AudioError::TooLong { .. } => "audio_too_long",
+        _ => "audio_unreadable",
+    };
+    let cause = std::error::Error::source(e).map(|cause| format!(": {cause}")).unwrap_or_default();
+    ApiError::field(code, "audio_sample", format!("{e}{cause}"))
+}
+
+fn of_kind(kind: ErrorKind, message: String, verbose: bool) -> ApiError {
+    let hidden = |plain: &str| if verbose { message.clone() } else { plain.to_owned() };
+    match kind {
+        ErrorKind::InvalidInput => ApiError::field("invalid_value", "input", message),
+        ErrorKind::Cancelled => ApiError::unavailable("draining", "the server ended the request"),
+        ErrorKind::InvalidModel => ApiError::internal(hidden("the model or a voice is damaged")),
+        _ => {
+            let message = hidden("the device failed; the server's log has the reason");
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "device_failed", message)
+        }
+    }
+}
+
+fn shortened(message: String) -> String {
+    match message.char_indices().nth(MOST_CHARS) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message,
+    }
+}

@@ -1,0 +1,44 @@
+//! The playground, and the description of the routes: files inside the program.
+
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+
+/// The page may load nothing from elsewhere, and nobody may frame it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      media-src 'self' blob:; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
+
+fn file(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    ];
+    (headers, text).into_response()
+}
+
+/// `GET /`
+pub async fn html() -> Response {
+    file("text/html; charset=utf-8", include_str!("../page/page.html"))
+}
+
+/// `GET /page.css`
+pub async fn css() -> Response {
+    file("text/css; charset=utf-8", include_str!("../page/page.css"))
+}
+
+/// `GET /page.js`
+pub async fn js() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("../page/page.js"))
+}
+
+/// `GET /favicon.svg`
+pub async fn icon() -> Response {
+    file("image/svg+xml", include_str!("../page/favicon.svg"))
+}
+
+/// `GET /openapi.json`
+pub async fn openapi() -> Response {
+    file("application/json", include_str!("openapi.json"))
+}

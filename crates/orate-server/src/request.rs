@@ -1,0 +1,246 @@
+//! A request to speak: the JSON of OpenAI's route, with fields of vLLM-Omni, Kokoro and our own.
+
+use crate::encoding::{Encoding, Format};
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::models::{self, FIRST_MODEL, Model};
+use crate::settings::Settings;
+use crate::voices::{self, Voice};
+use axum::http::StatusCode;
+use orate::{OptionKind, Options, Value as OptionValue};
+use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Factors of speed that OpenAI allows.
+const SPEEDS: RangeInclusive<f64> = 0.25..=4.0;
+
+/// Options of models under the names that other servers have for them.
+const OTHER_NAMES: [(&str, &str); 4] = [
+    ("instructions", "instruct"),
+    ("max_new_tokens", "max_frames"),
+    ("max_new_tokens", "max_codes"),
+    ("cfg_scale", "cfg_weight"),
+];
+
+/// Languages by their English names, as vLLM-Omni's clients send them.
+const LANGUAGES: [(&str, &str); 12] = [
+    ("english", "en"),
+    ("chinese", "zh"),
+    ("japanese", "ja"),
+    ("korean", "ko"),
+    ("german", "de"),
+    ("french", "fr"),
+    ("russian", "ru"),
+    ("portuguese", "pt"),
+    ("spanish", "es"),
+    ("italian", "it"),
+    ("dutch", "nl"),
+    ("polish", "pl"),
+];
+
+/// What to speak, and how the answer is sent.
+#[derive(Clone)]
+pub struct Speech {
+    /// Who speaks.
+    pub model: Arc<Model>,
+    /// What is said.
+    pub input: String,
+    /// In whose voice.
+    pub voice: Voice,
+    /// How it is said; has the voice.
+    pub options: Options,
+    /// How the sound is written.
+    pub encoding: Encoding,
+    /// Whether bytes are sent as they are made.
+    pub is_streamed: bool,
+    /// Whether the answer is a stream of events.
+    pub is_sse: bool,
+    /// Fields that have no effect.
+    pub ignored: Vec<String>,
+}
+
+impl Speech {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// A field is missing, of another type, out of range, or names something that is not there.
+    pub fn read(models: &[Arc<Model>], settings: &Settings, mut fields: Fields) -> Result<Speech> {
+        let asked = fields.text("model")?.ok_or_else(|| ApiError::missing("model"))?;
+        let model = models::find(models, &asked)?.clone();
+        let input = fields.text("input")?.ok_or_else(|| ApiError::missing("input"))?;
+        check_input(&input, settings)?;
+        let mut ignored = vec![];
+
+        let voice = match fields.take("voice") {
+            None => Voice::Default,
+            Some(Value::String(name)) => voices::find(&model, settings, &name)?,
+            Some(Value::Object(mut object)) => match object.remove("id") {
+                Some(Value::String(name)) => voices::find(&model, settings, &name)?,
+                _ => return Err(ApiError::field("invalid_value", "voice", "`voice` has no text `id`")),
+            },
+            Some(_) => {
+                let message = "`voice` is a name, or an object such as {\"id\": \"…\"}";
+                return Err(ApiError::field("invalid_value", "voice", message));
+            }
+        };
+        let format = Format::read(fields.text("response_format")?.as_deref().unwrap_or("mp3"))?;
+        let rate = fields.whole("sample_rate")?;
+        let encoding = Encoding::new(format, rate, model.engine.sample_rate())?;
+        let is_sse = match fields.text("stream_format")?.as_deref() {
+            None | Some("audio") => false,
+            Some("sse") => true,
+            Some(_) => {
+                return Err(ApiError::field("invalid_value", "stream_format", "choose audio or sse"));
+            }
+        };
+        let is_streamed = fields.switch("stream")?.unwrap_or(true);
+
+        let mut options = voice.set(Options::default());
+        options.whole_pieces = !is_streamed && !is_sse;
+        options.seed = fields.whole("seed")?.unwrap_or(0);
+        options.language = language(&model, &mut fields)?;
+        if let Some(silence) = fields.number("silence")? {
+            options.silence = silence as f32;
+        }
+        if let Some(speed) = fields.number("speed")? {
+            options = with_speed(&model, options, speed)?;
+        }
+        for (theirs, ours) in OTHER_NAMES {
+            let is_there = model.engine.model().accepts().iter().any(|spec| spec.name == ours);
+            if is_there && let Some(value) = fields.take(theirs) {
+                options = set(&model, options, (ours, theirs), &value)?;
+            }
+        }
+        refuse_what_is_elsewhere(&mut fields)?;
+        for (name, value) in fields.rest() {
+            if value.is_null() {
+                continue;
+            }
+            let spec = model.engine.model().accepts().iter().find(|spec| spec.name == name);
+            match spec {
+                Some(spec) => options = set(&model, options, (spec.name, spec.name), &value)?,
+                None if is_of_another_model(&model, &name) && !FIRST_MODEL.contains(&asked.as_str()) => {
+                    let message =
+                        format!("`{name}` is not an option of {}; GET /v1/models lists them", model.id);
+                    return Err(ApiError::field("unsupported_value", name, message));
+                }
+                None => ignored.push(name),
+            }
+        }
+        let verbose = settings.verbose_errors;
+        model.engine.check(&options).map_err(|e| crate::error::of_library(&e, verbose))?;
+        Ok(Speech { model, input, voice, options, encoding, is_streamed, is_sse, ignored })
+    }
+}
+
+/// Refuses a text that is empty or too long.
+///
+/// # Errors
+/// It is.
+pub fn check_input(input: &str, settings: &Settings) -> Result<()> {
+    let most = settings.max_input_chars;
+    if input.trim().is_empty() {
+        return Err(ApiError::field("text_empty", "input", "`input` holds nothing to say"));
+    }
+    if input.len() > most && input.chars().nth(most).is_some() {
+        let message = format!("`input` has more than {most} characters; send it in several requests");
+        let error = ApiError::field("text_too_long", "input", message);
+        return Err(error.with_status(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+    Ok(())
+}
+
+/// The language of a request, as the model names it.
+fn language(model: &Model, fields: &mut Fields) -> Result<Option<String>> {
+    let Some(asked) = fields.text("language")? else { return Ok(None) };
+    let asked = asked.trim();
+    if asked.is_empty() || asked.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    let is_known = |name: &str| model.languages.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let code = LANGUAGES.iter().find(|(name, _)| name.eq_ignore_ascii_case(asked)).map(|(_, code)| *code);
+    // Some models take codes, others names; some take both.
+    match code {
+        Some(code) if !is_known(asked) && is_known(code) => Ok(Some(code.to_owned())),
+        _ => Ok(Some(asked.to_owned())),
+    }
+}
+
+/// Options with a factor on the model's usual rate. 1 changes nothing, also for models without that option.
+///
+/// # Errors
+/// The factor, or the rate that it gives, is out of range, or the model has no such option.
+pub fn with_speed(model: &Model, options: Options, speed: f64) -> Result<Options> {
+    let refused = |message: String| Err(ApiError::field("unsupported_value", "speed", message));
+    if !SPEEDS.contains(&speed) {
+        let (least, most) = (SPEEDS.start(), SPEEDS.end());
+        return Err(ApiError::field("invalid_value", "speed", format!("choose {least} to {most}")));
+    }
+    if speed == 1.0 {
+        return Ok(options);
+    }
+    let spec = model.engine.model().accepts().iter().find(|spec| spec.name == "speed");
+    let (Some(usual), Some(spec)) = (model.usual_speed, spec) else {
+        return refused(format!("{} speaks at speed 1 only", model.id));
+    };
+    let rate = f64::from(usual) * speed;
+    if let Some((least, most)) = spec.range.filter(|(least, most)| !(*least..=*most).contains(&rate)) {
+        let [least, most] = [least, most].map(|bound| bound / f64::from(usual));
+        return refused(format!("{} speaks at speeds of {least:.2} to {most:.2}", model.id));
+    }
+    Ok(options.set("speed", rate))
+}
+
+/// Options with an option of the model. `theirs` names it in errors.
+fn set(model: &Model, options: Options, (ours, theirs): (&'static str, &str), value: &Value) -> Result<Options> {
+    let spec = model.engine.model().accepts().iter().find(|spec| spec.name == ours);
+    let kind = spec.map_or(OptionKind::Text, |spec| spec.kind);
+    let typed = match (kind, value) {
+        (OptionKind::Switch, Value::Bool(on)) => Some(OptionValue::Switch(*on)),
+        (OptionKind::Whole, Value::Number(n)) => n.as_u64().map(OptionValue::Whole),
+        (OptionKind::Number, Value::Number(x)) => x.as_f64().map(|x| OptionValue::Number(x as f32)),
+        (OptionKind::Text | OptionKind::Choice(_), Value::String(text)) => {
+            Some(OptionValue::Text(text.clone()))
+        }
+        _ => None,
+    };
+    match (typed, spec) {
+        (Some(typed), _) => Ok(options.set(ours, typed)),
+        (None, spec) => {
+            let allowed = spec.map_or_else(|| "a text".to_owned(), orate::OptionSpec::allowed);
+            let got: String = value.to_string().chars().take(60).collect();
+            let message = format!("`{theirs}` is {got}; choose {allowed}");
+            Err(ApiError::field("invalid_value", theirs, message))
+        }
+    }
+}
+
+/// Whether another family, or another model of this one, has the option.
+fn is_of_another_model(model: &Model, name: &str) -> bool {
+    let has = |family: &&orate::Family| family.options.iter().any(|spec| spec.name == name);
+    let theirs = |(theirs, ours): &(&str, &str)| *theirs == name && !ours.is_empty();
+    model.engine.families().iter().any(|family| has(family)) || OTHER_NAMES.iter().any(|pair| theirs(pair))
+}
+
+/// Refuses what this route cannot do rather than leaving it out.
+fn refuse_what_is_elsewhere(fields: &mut Fields) -> Result<()> {
+    let refused = |name: &str, message: &str| Err(ApiError::field("unsupported_value", name, message));
+    if fields.take("ref_audio").is_some() {
+        return refused("ref_audio", "send the recording to POST /v1/audio/voices and name the voice here");
+    }
+    if fields.switch("word_timestamps")? == Some(true) {
+        return refused("word_timestamps", "times of words are not there yet; /dev/captioned_speech has those of sentences");
+    }
+    for name in ["ssml", "tags"] {
+        if fields.switch(name)? == Some(true) {
+            return refused(name, "markup is not there yet; send plain text");
+        }
+    }
+    Ok(())
+}
+
+/// The fields of a list's items, with those that all share.
+pub fn shared_fields(fields: Map<String, Value>) -> Map<String, Value> {
+    fields.into_iter().filter(|(name, _)| name != "items").collect()
+}

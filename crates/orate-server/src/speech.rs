@@ -1,0 +1,395 @@
+//! Answers to requests to speak: sound, events, or lines of JSON.
+
+use crate::body::{self, MOST_JSON};
+use crate::error::{ApiError, Result, json_response};
+use crate::fields::Fields;
+use crate::gate::{KeyName, Record, rounded};
+use crate::request::{Speech, shared_fields};
+use crate::state::{KeyPlace, Shared};
+use crate::work::{self, Message, Running, Summary, lost};
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::StreamExt as _;
+use futures_util::stream::{FuturesOrdered, unfold};
+use serde_json::{Map, Value, json};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause after which a comment keeps proxies from closing a stream of events.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Texts of a batch.
+const MOST_ITEMS: usize = 32;
+
+/// `POST /v1/audio/speech`
+pub async fn speak(
+    State(shared): State<Arc<Shared>>,
+    Extension(record): Extension<Record>,
+    Extension(KeyName(key)): Extension<KeyName>,
+    request: Request,
+) -> Result<Response> {
+    let fields = body::fields(request, &shared.settings, MOST_JSON).await?;
+    let speech = Speech::read(shared.ready()?, &shared.settings, fields)?;
+    answer(&shared, speech, record, key.as_deref()).await
+}
+
+/// The answer to a request: sound or events.
+///
+/// # Errors
+/// Whatever goes wrong before the first sound.
+pub async fn answer(
+    shared: &Arc<Shared>,
+    speech: Speech,
+    record: Record,
+    key: Option<&str>,
+) -> Result<Response> {
+    let headers = headers(&speech);
+    let (is_sse, is_streamed) = (speech.is_sse, speech.is_streamed);
+    let answer = Answer::begin(shared, speech, record, key).await?;
+    match (is_sse, is_streamed) {
+        (true, _) => Ok(answer.events()),
+        (false, true) => Ok((headers, answer.sound()).into_response()),
+        (false, false) => {
+            let (bytes, summary) = answer.whole().await?;
+            Ok((headers, of_summary(&summary), bytes).into_response())
+        }
+    }
+}
+
+/// Speech on its way, of which the first sound is there.
+pub struct Answer {
+    running: Running,
+    first: Option<Bytes>,
+    record: Record,
+    _place: Option<KeyPlace>,
+    /// Pieces that began before the first sound.
+    pieces: Vec<String>,
+}
+
+impl Answer {
+    /// Waits for a thread and for the first sound.
+    ///
+    /// # Errors
+    /// The queue is full or too slow, or speaking failed.
+    pub async fn begin(
+        shared: &Arc<Shared>,
+        speech: Speech,
+        record: Record,
+        key: Option<&str>,
+    ) -> Result<Answer> {
+        let place = shared.enter(key)?;
+        let model = speech.model.id.clone();
+        record.note("model", model.as_str());
+        record.note("voice", speech.voice.name());
+        record.note("characters", speech.input.chars().count());
+        if shared.settings.log_texts {
+            record.note("text", speech.input.as_str());
+        }
+        shared.metrics.accepted(&model, &speech.input);
+        let running = work::start(shared, speech)?;
+        let mut answer = Answer { running, first: None, record, _place: place, pieces: vec![] };
+        answer.running.started().await?;
+        loop {
+            match answer.running.next().await {
+                Some(Message::Audio(bytes)) => {
+                    let time = answer.record.begun().elapsed();
+                    shared.metrics.first_audio(&model, time);
+                    answer.record.note("first_audio", rounded(time.as_secs_f64()));
+                    answer.first = Some(bytes);
+                    return Ok(answer);
+                }
+                Some(Message::Piece { text, .. }) => answer.pieces.push(text),
+                Some(Message::Started | Message::PieceEnd { .. }) => {}
+                Some(Message::Failed(e)) => return Err(e),
+                // Every format has a header, or the text has sound.
+                Some(Message::Done(_)) | None => return Err(lost()),
+            }
+        }
+    }
+
+    /// The next message; the first sound first.
+    async fn next(&mut self) -> Option<Message> {
+        if let Some(text) = (!self.pieces.is_empty()).then(|| self.pieces.remove(0)) {
+            return Some(Message::Piece { index: 0, text });
+        }
+        if let Some(bytes) = self.first.take() {
+            return Some(Message::Audio(bytes));
+        }
+        let message = self.running.next().await;
+        match &message {
+            Some(Message::Done(summary)) => {
+                self.record.note("audio", rounded(summary.audio_seconds));
+                self.record.note("compute", rounded(summary.compute_seconds));
+                self.record.note("finish", summary.finish_reason());
+            }
+            Some(Message::Failed(e)) => self.record.note("code", e.code),
+            None => self.record.note("code", "cancelled"),
+            Some(_) => {}
+        }
+        message
+    }
+
+    /// All sound as it is made. If it breaks off, so does the connection: nobody takes a part for the whole.
+    fn sound(self) -> Body {
+        Body::from_stream(unfold(Some(self), |answer| async {
+            let mut answer = answer?;
+            loop {
+                let broken = |message: &str| Err(io::Error::other(message.to_owned()));
+                match answer.next().await {
+                    Some(Message::Audio(bytes)) => return Some((Ok(bytes), Some(answer))),
+                    Some(Message::Done(_)) => return None,
+                    Some(Message::Failed(e)) => return Some((broken(&e.message), None)),
+                    None => return Some((broken("cancelled"), None)),
+                    Some(_) => {}
+                }
+            }
+        }))
+    }
+
+    /// All sound at once, with true lengths in its header.
+    ///
+    /// # Errors
+    /// Speaking failed.
+    pub async fn whole(mut self) -> Result<(Vec<u8>, Summary)> {
+        let mut all = vec![];
+        loop {
+            match self.next().await {
+                Some(Message::Audio(bytes)) => all.extend_from_slice(&bytes),
+                Some(Message::Done(summary)) => {
+                    if let Some(header) = &summary.header {
+                        all[..header.len()].copy_from_slice(header);
+                    }
+                    return Ok((all, summary));
+                }
+                Some(Message::Failed(e)) => return Err(e),
+                None => return Err(lost()),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Sound as events.
+    fn events(self) -> Response {
+        let events = unfold(Some(self), |answer| async {
+            let mut answer = answer?;
+            loop {
+                let Ok(message) = tokio::time::timeout(KEEP_ALIVE, answer.next()).await else {
+                    return Some((Ok::<_, io::Error>(": speaking\n\n".to_owned()), Some(answer)));
+                };
+                return match message {
+                    Some(Message::Audio(bytes)) => {
+                        let audio = BASE64_STANDARD.encode(&bytes);
+                        Some((Ok(event("speech.audio.delta", json!({ "audio": audio }))), Some(answer)))
+                    }
+                    Some(Message::Done(summary)) => {
+                        let done = json!({
+                            "usage": usage(&summary), "finish_reason": summary.finish_reason(),
+                            "audio_seconds": summary.audio_seconds,
+                        });
+                        Some((Ok(event("speech.audio.done", done)), None))
+                    }
+                    Some(Message::Failed(e)) => {
+                        Some((Ok(event("speech.audio.error", json!({ "error": e.json() }))), None))
+                    }
+                    None => {
+                        let error = json!({ "error": lost().json() });
+                        Some((Ok(event("speech.audio.error", error)), None))
+                    }
+                    Some(_) => continue,
+                };
+            }
+        });
+        let mut response = Body::from_stream(events).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        streamed(headers);
+        response
+    }
+}
+
+/// An event with its name inside, as OpenAI sends it.
+fn event(name: &str, mut data: Value) -> String {
+    data["type"] = name.into();
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// Units of a request, in OpenAI's words.
+fn usage(summary: &Summary) -> Value {
+    let (input, output) = (summary.input_tokens, summary.output_tokens);
+    json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output })
+}
+
+/// Keeps proxies from collecting a stream.
+fn streamed(headers: &mut HeaderMap) {
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+}
+
+/// Headers of sound: what was used, of what the client has left open.
+fn headers(speech: &Speech) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut set = |name: &'static str, value: String| {
+        // Names of voices may have letters that headers cannot.
+        let plain: String = value.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+        if let Ok(value) = HeaderValue::from_str(&plain) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    };
+    let format = speech.encoding.format;
+    set("content-type", format.media_type.to_owned());
+    let extension = if format.name == "opus" { "ogg" } else { format.name };
+    set("content-disposition", format!("attachment; filename=speech.{extension}"));
+    set("x-sample-rate", speech.encoding.sample_rate.to_string());
+    set("x-orate-model", speech.model.id.clone());
+    set("x-orate-voice", speech.voice.name().to_owned());
+    set("x-orate-device", speech.model.engine.device());
+    set("x-orate-seed", speech.options.seed.to_string());
+    if !speech.ignored.is_empty() {
+        let names = speech.ignored.iter().take(20).map(|name| name.chars().take(40).collect::<String>());
+        set("x-orate-ignored", names.collect::<Vec<_>>().join(", "));
+    }
+    streamed(&mut headers);
+    headers
+}
+
+fn of_summary(summary: &Summary) -> [(&'static str, String); 3] {
+    [
+        ("x-orate-finish-reason", summary.finish_reason().to_owned()),
+        ("x-orate-audio-seconds", format!("{:.3}", summary.audio_seconds)),
+        ("x-orate-compute-seconds", format!("{:.4}", summary.compute_seconds)),
+    ]
+}
+
+/// `POST /v1/audio/speech/batch`: several texts, each in the queue by itself.
+pub async fn batch(
+    State(shared): State<Arc<Shared>>,
+    Extension(record): Extension<Record>,
+    Extension(KeyName(key)): Extension<KeyName>,
+    request: Request,
+) -> Result<Response> {
+    let mut fields = body::fields(request, &shared.settings, MOST_JSON).await?;
+    let models = shared.ready()?;
+    let items = match fields.take("items") {
+        Some(Value::Array(items)) if (1..=MOST_ITEMS).contains(&items.len()) => items,
+        Some(Value::Array(items)) => {
+            let message = format!("`items` has {} texts; send 1 to {MOST_ITEMS}", items.len());
+            return Err(ApiError::field("invalid_value", "items", message));
+        }
+        Some(_) => return Err(ApiError::field("invalid_value", "items", "`items` is not a list")),
+        None => return Err(ApiError::missing("items")),
+    };
+    let defaults = shared_fields(fields.rest());
+    let work = items.into_iter().map(|item| one_of(&shared, models, item, &defaults, &record, key.as_deref()));
+    let spoken: Vec<Result<Value>> = work.collect::<FuturesOrdered<_>>().collect().await;
+    let (mut results, mut succeeded) = (vec![], 0);
+    for (index, result) in spoken.into_iter().enumerate() {
+        succeeded += usize::from(result.is_ok());
+        let mut result = result.unwrap_or_else(|e| json!({ "status": "error", "error": e.json() }));
+        result["index"] = index.into();
+        results.push(result);
+    }
+    let total = results.len();
+    let answer = json!({
+        "id": format!("speech-batch-{}", crate::gate::new_id()), "results": results, "total": total,
+        "succeeded": succeeded, "failed": total - succeeded,
+    });
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+async fn one_of(
+    shared: &Arc<Shared>,
+    models: &[Arc<crate::models::Model>],
+    item: Value,
+    defaults: &Map<String, Value>,
+    record: &Record,
+    key: Option<&str>,
+) -> Result<Value> {
+    let mut fields = Fields::of(item)?;
+    fields.fill(defaults);
+    let mut speech = Speech::read(models, &shared.settings, fields)?;
+    speech.options.whole_pieces = true;
+    let media_type = speech.encoding.format.media_type;
+    let (bytes, summary) = Answer::begin(shared, speech, record.clone(), key).await?.whole().await?;
+    Ok(json!({
+        "status": "success", "audio_data": BASE64_STANDARD.encode(bytes), "media_type": media_type,
+        "usage": usage(&summary), "finish_reason": summary.finish_reason(),
+        "audio_seconds": summary.audio_seconds,
+    }))
+}
+
+/// `POST /dev/captioned_speech`: sound with times, in Kokoro's form. Times are those of sentences, which are
+/// exact; each entry says so.
+pub async fn captioned(
+    State(shared): State<Arc<Shared>>,
+    Extension(record): Extension<Record>,
+    Extension(KeyName(key)): Extension<KeyName>,
+    request: Request,
+) -> Result<Response> {
+    let mut fields = body::fields(request, &shared.settings, MOST_JSON).await?;
+    let wants_times = fields.switch("return_timestamps")?.unwrap_or(true);
+    let speech = Speech::read(shared.ready()?, &shared.settings, fields)?;
+    let (is_streamed, media_type) = (speech.is_streamed, speech.encoding.format.media_type);
+    let answer = Answer::begin(&shared, speech, record, key.as_deref()).await?;
+    let line = move |audio: &[u8], times: Vec<Value>| {
+        let times = if wants_times { Value::Array(times) } else { Value::Null };
+        json!({ "audio": BASE64_STANDARD.encode(audio), "audio_format": media_type, "timestamps": times })
+    };
+    let mut captions = Captions { answer, piece: String::new() };
+    if !is_streamed {
+        let (mut all, mut times) = (vec![], vec![]);
+        while let Some((audio, of_part)) = captions.next().await? {
+            all.extend_from_slice(&audio);
+            times.extend(of_part);
+        }
+        return Ok(json_response(StatusCode::OK, &line(&all, times)));
+    }
+    let lines = unfold(Some(captions), move |captions| async move {
+        let mut captions = captions?;
+        match captions.next().await {
+            Ok(Some((audio, times))) => {
+                Some((Ok(format!("{}\n", line(&audio, times.into_iter().collect()))), Some(captions)))
+            }
+            Ok(None) => None,
+            Err(e) => Some((Err(io::Error::other(e.message)), None)),
+        }
+    });
+    let mut response = Body::from_stream(lines).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    streamed(headers);
+    Ok(response)
+}
+
+/// Sound and times of an answer.
+struct Captions {
+    answer: Answer,
+    /// The piece that is spoken.
+    piece: String,
+}
+
+impl Captions {
+    /// Some sound, or the times of a piece whose sound is complete.
+    async fn next(&mut self) -> Result<Option<(Bytes, Option<Value>)>> {
+        loop {
+            match self.answer.next().await {
+                Some(Message::Audio(bytes)) => return Ok(Some((bytes, None))),
+                Some(Message::Piece { text, .. }) => self.piece = text,
+                Some(Message::PieceEnd { seconds: [start, end] }) => {
+                    let word = json!({
+                        "word": self.piece, "start_time": start, "end_time": end, "source": "sentence",
+                    });
+                    return Ok(Some((Bytes::new(), Some(word))));
+                }
+                Some(Message::Done(_)) => return Ok(None),
+                Some(Message::Failed(e)) => return Err(e),
+                None => return Err(lost()),
+                Some(Message::Started) => {}
+            }
+        }
+    }
+}

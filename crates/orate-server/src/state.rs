@@ -1,0 +1,111 @@
+//! What all requests share.
+
+use crate::error::{ApiError, Result};
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::models::{Model, Served};
+use crate::settings::Settings;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A server's settings, models and numbers.
+pub struct Shared {
+    /// What it allows.
+    pub settings: Settings,
+    /// Its numbers.
+    pub metrics: Metrics,
+    /// Its log.
+    pub log: Log,
+    /// When it was started, in seconds since 1970.
+    pub started: u64,
+    models: OnceLock<Vec<Arc<Model>>>,
+    is_draining: AtomicBool,
+    by_key: Mutex<HashMap<String, usize>>,
+}
+
+impl Shared {
+    /// A server without models, which is not ready.
+    pub fn new(settings: Settings) -> Shared {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let log = Log { is_json: settings.log_json, is_quiet: settings.quiet };
+        let (models, is_draining, by_key) = Default::default();
+        Shared { settings, metrics: Metrics::new(), log, started, models, is_draining, by_key }
+    }
+
+    /// Makes the server ready. Models that it has already stay.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub fn set_models(&self, served: Vec<Served>) -> std::io::Result<()> {
+        let make = |served| Model::new(served, self.settings.queue, self.started).map(Arc::new);
+        let models = served.into_iter().map(make).collect::<std::io::Result<_>>()?;
+        let _ = self.models.set(models);
+        Ok(())
+    }
+
+    /// The models; none while they are loaded.
+    pub fn models(&self) -> &[Arc<Model>] {
+        self.models.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Lets no more requests in.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Checks that requests can be answered.
+    ///
+    /// # Errors
+    /// Models are being loaded, or the server is about to end: 503.
+    pub fn ready(&self) -> Result<&[Arc<Model>]> {
+        if self.is_draining.load(Ordering::Relaxed) {
+            return Err(ApiError::unavailable("draining", "the server is about to end"));
+        }
+        match self.models.get() {
+            Some(models) => Ok(models),
+            None => Err(ApiError::unavailable("loading", "models are being loaded; try again shortly")),
+        }
+    }
+
+    /// Requests that run or wait.
+    pub fn in_flight(&self) -> usize {
+        self.models().iter().map(|model| model.queue.counts().iter().sum::<usize>()).sum()
+    }
+
+    /// Takes one of the places of a key.
+    ///
+    /// # Errors
+    /// All are taken: 429.
+    pub fn enter(self: &Arc<Self>, key: Option<&str>) -> Result<Option<KeyPlace>> {
+        let (Some(most), Some(key)) = (self.settings.max_per_key, key) else { return Ok(None) };
+        let mut all = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(key.to_owned()).or_default();
+        if *count >= most {
+            let message = format!("{most} requests of this key run or wait already");
+            let error = ApiError::new(axum::http::StatusCode::TOO_MANY_REQUESTS, "rate_limited", message);
+            return Err(error.after(1));
+        }
+        *count += 1;
+        Ok(Some(KeyPlace { shared: self.clone(), key: key.to_owned() }))
+    }
+}
+
+/// One of the places of a key, given back when it is dropped.
+pub struct KeyPlace {
+    shared: Arc<Shared>,
+    key: String,
+}
+
+impl Drop for KeyPlace {
+    fn drop(&mut self) {
+        let mut all = self.shared.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.key);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Which voice a name of a client is. A name is never taken for a path.
+
+use crate::error::{ApiError, Result, of_library};
+use crate::models::Model;
+use crate::settings::Settings;
+use orate::{ClonedVoice, Options};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The voices of OpenAI's service. Some clients send no other names, so each stands for a voice of the model.
+pub const OPENAI: [&str; 13] = [
+    "alloy", "ash", "ballad", "coral", "echo", "fable", "onyx", "nova", "sage", "shimmer", "verse", "marin",
+    "cedar",
+];
+
+/// The voice of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Voice {
+    /// The model's default.
+    Default,
+    /// One of the model's, or a mix of them.
+    Own(String),
+    /// A kept one.
+    Kept(String, Arc<ClonedVoice>),
+}
+
+impl Voice {
+    /// Its name; none for the default one.
+    pub fn name(&self) -> &str {
+        match self {
+            Voice::Default => "default",
+            Voice::Own(name) | Voice::Kept(name, _) => name,
+        }
+    }
+
+    /// Options with this voice.
+    #[must_use]
+    pub fn set(&self, options: Options) -> Options {
+        match self {
+            Voice::Default => options,
+            Voice::Own(name) => Options { voice: Some(name.clone()), ..options },
+            Voice::Kept(_, voice) => Options { cloned: Some(voice.clone()), ..options },
+        }
+    }
+}
+
+/// The voice that a client names: a kept one, one of the model's, a mix of these, or an alias.
+///
+/// # Errors
+/// There is no such voice, or a mix is malformed: 400.
+pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
+    let name = name.trim();
+    if name.is_empty() || name.eq_ignore_ascii_case("default") {
+        return Ok(Voice::Default);
+    }
+    if let Some(store) = settings.voices.as_ref().filter(|_| model.engine.can_clone())
+        && store.names().is_ok_and(|names| names.iter().any(|kept| kept == name))
+    {
+        let voice = store.load(name).map_err(|e| of_library(&e, settings.verbose_errors))?;
+        model.engine.check_voice(&voice).map_err(|e| of_library(&e, settings.verbose_errors))?;
+        return Ok(Voice::Kept(name.to_owned(), voice));
+    }
+    if let Some(own) = own(model, name) {
+        return Ok(Voice::Own(own.to_owned()));
+    }
+    if name.contains(['+', ':', '(']) {
+        return mix(model, name).map(Voice::Own);
+    }
+    if let Some(voice) = alias(model, settings, name) {
+        return Ok(voice);
+    }
+    Err(unknown(model, settings, name))
+}
+
+/// A voice of the model by its name, whose case does not matter.
+fn own<'a>(model: &'a Model, name: &str) -> Option<&'a str> {
+    let voices = model.engine.voices();
+    let exact = voices.iter().find(|v| v.name == name);
+    exact.or_else(|| voices.iter().find(|v| v.name.eq_ignore_ascii_case(name))).map(|v| v.name.as_str())
+}
+
+/// The voice that a name stands for: as the settings say, or those of OpenAI in order.
+fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
+    let given = settings.aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
+    if let Some((_, voice)) = given
+        && let Some(own) = own(model, voice)
+    {
+        return Some(Voice::Own(own.to_owned()));
+    }
+    let at = OPENAI.iter().position(|openai| openai.eq_ignore_ascii_case(name))?;
+    match model.engine.voices() {
+        [] => Some(Voice::Default),
+        voices => Some(Voice::Own(voices[at % voices.len()].name.clone())),
+    }
+}
+
+/// A mix such as `F1:0.7+M1:0.3`, or in Kokoro's form `F1(2)+M1`, in our form.
+fn mix(model: &Model, text: &str) -> Result<String> {
+    let bad = |problem: &str| {
+        let message = format!("{problem}; write a mix as F1:0.7+M1:0.3 or F1(2)+M1");
+        Err(ApiError::field("invalid_value", "voice", message))
+    };
+    if text.len() > 200 {
+        return bad("the mix of voices has more than 200 bytes");
+    }
+    let mut parts = vec![];
+    for part in text.split('+').map(str::trim) {
+        let (name, weight) = match (part.strip_suffix(')'), part.rsplit_once(':')) {
+            (Some(open), _) => match open.rsplit_once('(') {
+                Some((name, weight)) => (name, Some(weight)),
+                None => return bad("a bracket of the mix is not opened"),
+            },
+            (None, Some((name, weight))) => (name, Some(weight)),
+            (None, None) => (part, None),
+        };
+        let weight = weight.map_or(Ok(1.0), |w| w.trim().parse::<f32>());
+        let Some(weight) = weight.ok().filter(|w| w.is_finite() && *w > 0.0) else {
+            return bad("a weight of the mix is not a positive number");
+        };
+        match own(model, name.trim()) {
+            Some(name) => parts.push(format!("{name}:{weight}")),
+            None if name.trim().is_empty() => return bad("a part of the mix is empty"),
+            None => return Err(unknown(model, &Settings::default(), name.trim())),
+        }
+    }
+    Ok(parts.join("+"))
+}
+
+fn unknown(model: &Model, settings: &Settings, name: &str) -> ApiError {
+    let name: String = name.chars().take(64).collect();
+    let mut known: Vec<String> = model.engine.voices().iter().map(|v| v.name.clone()).collect();
+    known.extend(kept(model, settings).into_iter().map(|(name, _)| name));
+    let known = match known.as_slice() {
+        [] => "none with a name; leave `voice` out".to_owned(),
+        known => known.join(", "),
+    };
+    let message = format!("{} has no voice `{name}`; it has: {known}", model.id);
+    ApiError::field("voice_not_found", "voice", message)
+}
+
+/// Kept voices that a model speaks with. Unreadable ones are left out.
+pub fn kept(model: &Model, settings: &Settings) -> Vec<(String, Arc<ClonedVoice>)> {
+    let Some(store) = settings.voices.as_ref().filter(|_| model.engine.can_clone()) else { return vec![] };
+    let names = store.names().unwrap_or_default().into_iter();
+    let load = |name: String| store.load(&name).ok().map(|voice| (name, voice));
+    names.filter_map(load).filter(|(_, voice)| model.engine.check_voice(voice).is_ok()).collect()
+}
+
+/// The voices of a model, one object each.
+pub fn list(model: &Model, settings: &Settings) -> Vec<Value> {
+    let of_model = |name: &str, kind: &str| {
+        json!({
+            "id": name, "name": name, "object": "voice", "model": model.id, "kind": kind,
+            "languages": model.languages,
+        })
+    };
+    let own = model.engine.voices().iter().map(|voice| {
+        let mut json = of_model(&voice.name, "model");
+        json["default"] = voice.is_default.into();
+        json
+    });
+    let kept = kept(model, settings).into_iter().map(|(name, voice)| {
+        let mut json = of_model(&name, "kept");
+        json["transcript"] = voice.words.get("transcript").cloned().into();
+        json
+    });
+    let given = settings.aliases.iter().map(|(alias, _)| alias.as_str());
+    let aliases = given.chain(OPENAI).filter_map(|name| {
+        let voice = alias(model, settings, name)?;
+        let mut json = of_model(name, "alias");
+        json["alias_of"] = voice.name().into();
+        Some(json)
+    });
+    own.chain(kept).chain(aliases).collect()
+}
