@@ -57,14 +57,23 @@ pub enum AudioError {
         source: io::Error,
     },
 
-    /// The FLAC encoder rejected the audio.
-    #[error("{}: cannot encode as FLAC. Write a .wav file instead.", shown(path))]
-    EncodeFlac {
-        /// The output file.
-        path: PathBuf,
+    /// An encoder rejected the audio.
+    #[error("cannot encode as {format}. Write WAV instead.")]
+    Encode {
+        /// Name of the format.
+        format: &'static str,
         /// Error of the encoder.
         #[source]
         source: Cause,
+    },
+
+    /// This build cannot write the format.
+    #[error("this build cannot write {format}; it has {known}. Build Orate with the feature `{format}`.")]
+    NotBuilt {
+        /// Name of the format.
+        format: &'static str,
+        /// The formats that this build has.
+        known: String,
     },
 
     /// The audio does not fit into a WAV file, whose size fields have 32 bits.

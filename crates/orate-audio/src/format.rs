@@ -32,7 +32,9 @@ impl WavFormat {
     }
 }
 
-/// File formats for writing. All are mono.
+/// Formats for writing files and streams. All are mono.
+///
+/// Lossy formats are features of this crate: [`AudioFormat::available`] lists what this build has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AudioFormat {
@@ -46,11 +48,40 @@ pub enum AudioFormat {
     Raw16,
     /// Little-endian 32-bit floats without a header.
     RawFloat,
+    /// MP3 of constant bit rate. Feature `mp3`.
+    Mp3,
+    /// Opus in Ogg. Feature `opus`.
+    Opus,
+    /// AAC-LC in ADTS. Feature `aac`.
+    Aac,
 }
 
 impl AudioFormat {
-    /// File name extensions that [`AudioFormat::from_extension`] knows.
-    pub const EXTENSIONS: &[&str] = &["wav", "flac"];
+    /// File name extensions that [`AudioFormat::from_extension`] knows in this build.
+    pub const EXTENSIONS: &[&str] = &[
+        "wav",
+        "flac",
+        #[cfg(feature = "mp3")]
+        "mp3",
+        #[cfg(feature = "opus")]
+        "opus",
+        #[cfg(feature = "opus")]
+        "ogg",
+        #[cfg(feature = "aac")]
+        "aac",
+    ];
+
+    /// All formats, those that this build lacks included.
+    pub const ALL: &[AudioFormat] = &[
+        Self::Wav16,
+        Self::WavFloat,
+        Self::Flac,
+        Self::Raw16,
+        Self::RawFloat,
+        Self::Mp3,
+        Self::Opus,
+        Self::Aac,
+    ];
 
     /// Chooses the format by the extension of a file name, in upper or lower case.
     ///
@@ -64,22 +95,108 @@ impl AudioFormat {
     /// use orate_audio::AudioFormat;
     ///
     /// assert_eq!(AudioFormat::from_extension("hello.flac")?, AudioFormat::Flac);
-    /// let error = AudioFormat::from_extension("hello.ogg").unwrap_err();
+    /// let error = AudioFormat::from_extension("hello.txt").unwrap_err();
     /// assert!(error.to_string().contains(".wav, .flac"));
     /// # Ok::<(), orate_audio::AudioError>(())
     /// ```
     pub fn from_extension(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let extension = path.extension().map(|e| e.to_string_lossy().into_owned());
-        match extension.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        let lower = extension.as_deref().map(str::to_ascii_lowercase);
+        match lower.as_deref().filter(|e| Self::EXTENSIONS.contains(e)) {
             Some("wav") => Ok(Self::Wav16),
             Some("flac") => Ok(Self::Flac),
+            Some("mp3") => Ok(Self::Mp3),
+            Some("opus" | "ogg") => Ok(Self::Opus),
+            Some("aac") => Ok(Self::Aac),
             _ => {
                 let known: Vec<String> = Self::EXTENSIONS.iter().map(|e| format!(".{e}")).collect();
                 let path = path.to_owned();
                 Err(AudioError::UnknownFormat { path, extension, known: known.join(", ") })
             }
         }
+    }
+
+    /// The format of a name as [`AudioFormat::name`] returns it, in this build or not.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.name() == name)
+    }
+
+    /// The name by which clients of speech servers ask for the format: `mp3`, `opus`, `aac`, `flac`, `wav`,
+    /// `pcm`; and `wav-float`, `pcm-float`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wav16 => "wav",
+            Self::WavFloat => "wav-float",
+            Self::Flac => "flac",
+            Self::Raw16 => "pcm",
+            Self::RawFloat => "pcm-float",
+            Self::Mp3 => "mp3",
+            Self::Opus => "opus",
+            Self::Aac => "aac",
+        }
+    }
+
+    /// The usual file name extension, without a dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Wav16 | Self::WavFloat => "wav",
+            Self::Raw16 | Self::RawFloat => "pcm",
+            other => other.name(),
+        }
+    }
+
+    /// The media type, for `Content-Type`.
+    pub fn mime_type(self) -> &'static str {
+        match self {
+            Self::Wav16 | Self::WavFloat => "audio/wav",
+            Self::Flac => "audio/flac",
+            Self::Raw16 | Self::RawFloat => "audio/pcm",
+            Self::Mp3 => "audio/mpeg",
+            Self::Opus => "audio/ogg",
+            Self::Aac => "audio/aac",
+        }
+    }
+
+    /// Whether this build can write the format.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Mp3 => cfg!(feature = "mp3"),
+            Self::Opus => cfg!(feature = "opus"),
+            Self::Aac => cfg!(feature = "aac"),
+            _ => true,
+        }
+    }
+
+    /// The formats that this build can write.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|format| format.is_available())
+    }
+
+    /// The sample rates in Hz that the format can have, ascending; `None` if it can have any.
+    pub fn sample_rates(self) -> Option<&'static [u32]> {
+        match self {
+            Self::Mp3 => Some(&[8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000]),
+            Self::Opus => Some(&[8000, 12_000, 16_000, 24_000, 48_000]),
+            Self::Aac => Some(&[
+                8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 64_000, 88_200, 96_000,
+            ]),
+            _ => None,
+        }
+    }
+
+    /// The rate in Hz at which audio of `sample_rate` is encoded: the same if the format can have it, else the
+    /// next higher one, else the highest.
+    ///
+    /// ```
+    /// use orate_audio::AudioFormat;
+    ///
+    /// assert_eq!(AudioFormat::Opus.nearest_rate(44_100), 48_000);
+    /// assert_eq!(AudioFormat::Flac.nearest_rate(44_100), 44_100);
+    /// ```
+    pub fn nearest_rate(self, sample_rate: u32) -> u32 {
+        let Some(rates) = self.sample_rates() else { return sample_rate };
+        rates.iter().copied().find(|&rate| rate >= sample_rate).unwrap_or(rates[rates.len() - 1])
     }
 }
 
@@ -109,7 +226,11 @@ mod tests {
             ("a.wav", Some(AudioFormat::Wav16)),
             ("a.WAV", Some(AudioFormat::Wav16)),
             ("/x.wav/a.Flac", Some(AudioFormat::Flac)),
-            ("a.mp3", None),
+            ("a.mp3", Some(AudioFormat::Mp3).filter(|f| f.is_available())),
+            ("a.Opus", Some(AudioFormat::Opus).filter(|f| f.is_available())),
+            ("a.ogg", Some(AudioFormat::Opus).filter(|f| f.is_available())),
+            ("a.aac", Some(AudioFormat::Aac).filter(|f| f.is_available())),
+            ("a.m4a", None),
             ("a.wav/b", None),
             ("wav", None),
             (".wav", None),
@@ -119,8 +240,39 @@ mod tests {
             let got = AudioFormat::from_extension(name);
             assert_eq!(got.as_ref().ok().copied(), want, "{name}");
             if let Err(error) = got {
-                assert!(error.to_string().contains(".wav, .flac"), "{error}");
+                let known =
+                    AudioFormat::EXTENSIONS.iter().all(|e| error.to_string().contains(&format!(".{e}")));
+                assert!(known, "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn names_and_extensions_belong_to_one_format() {
+        for &format in AudioFormat::ALL {
+            assert_eq!(AudioFormat::from_name(format.name()), Some(format));
+            let named = AudioFormat::from_extension(format!("a.{}", format.extension()));
+            match format {
+                AudioFormat::Raw16 | AudioFormat::RawFloat => assert!(named.is_err()),
+                AudioFormat::WavFloat => assert_eq!(named.unwrap(), AudioFormat::Wav16),
+                _ => assert_eq!(named.ok(), Some(format).filter(|f| f.is_available())),
+            }
+        }
+        assert_eq!(AudioFormat::from_name("m4a"), None);
+    }
+
+    #[test]
+    fn rates_are_those_of_the_format_or_higher() {
+        let cases = [
+            (AudioFormat::Mp3, 24_000, 24_000),
+            (AudioFormat::Mp3, 44_099, 44_100),
+            (AudioFormat::Mp3, 96_000, 48_000),
+            (AudioFormat::Opus, 22_050, 24_000),
+            (AudioFormat::Opus, 1, 8000),
+            (AudioFormat::Wav16, 12_345, 12_345),
+        ];
+        for (format, rate, want) in cases {
+            assert_eq!(format.nearest_rate(rate), want, "{format:?} at {rate} Hz");
         }
     }
 

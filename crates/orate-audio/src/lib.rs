@@ -8,9 +8,11 @@
 //! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
 //! | write to a pipe | [`PcmStream`] |
 //! | read a file | [`read_audio`], [`read_audio_bytes`]; [`read_wav`] for WAV only |
+//! | encode a stream | [`StreamEncoder`]; [`encode`] for a whole clip |
 //! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
 //! | check one that is used as it is | [`check_recording`] |
 //! | change the sample rate | [`resample`]; [`resample_sinc`] with the filters of torchaudio and soxr |
+//! | change that of a stream | [`StreamResampler`] |
 //! | prepare speech for encoders | [`normalize_loudness`], [`trim_silence`] |
 //! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
 //! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
@@ -32,6 +34,7 @@
 
 mod compare;
 mod decode;
+mod encode;
 mod error;
 mod format;
 #[cfg(test)]
@@ -46,12 +49,14 @@ mod reference;
 mod resample;
 mod stft;
 mod stream;
+mod stream_resampler;
 mod trim;
 mod wav_length;
 mod writer;
 
 pub use compare::{log_spectral_distance_db, snr_db};
 pub use decode::{read_audio, read_audio_bytes};
+pub use encode::{EncoderSettings, StreamEncoder, encode};
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use format::{AudioFormat, WavFormat, to_pcm16};
 pub use log_mel::{Compression, LogMel, LogMelConfig};
@@ -64,5 +69,6 @@ pub use reference::{ReferenceOptions, Trim, check_recording, prepare_reference, 
 pub use resample::{SincFilter, resample, resample_sinc};
 pub use stft::{Padding, Spectrogram, Stft, StftConfig, Window, hann, reflect_pad};
 pub use stream::{PcmStream, wav_stream_header};
+pub use stream_resampler::StreamResampler;
 pub use trim::trim_silence;
 pub use writer::{AudioWriter, write_audio};

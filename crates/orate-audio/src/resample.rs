@@ -66,7 +66,7 @@ fn input_frame(from: u32, to: u32) -> usize {
 }
 
 /// Limit for both terms of the ratio of rates, so that a table of filters has at most 400,000 numbers.
-const LARGEST_TERM: u32 = 2000;
+pub(crate) const LARGEST_TERM: u32 = 2000;
 
 /// Low-pass filters of other packages, for [`resample_sinc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,20 +91,64 @@ impl SincFilter {
     /// The window at `x` from -1 to 1.
     fn window(self, x: f64) -> f64 {
         const BETA: f64 = 12.6;
+        /// `bessel_i0(BETA * BETA)`
+        const I0_BETA: f64 = 33_676.811_269_167_56;
         match self {
             Self::Torchaudio => (x * PI / 2.0).cos().powi(2),
-            Self::SoxrHq => bessel_i0(BETA * (1.0 - x * x).max(0.0).sqrt()) / bessel_i0(BETA),
+            Self::SoxrHq => bessel_i0(BETA * BETA * (1.0 - x * x).max(0.0)) / I0_BETA,
         }
     }
 }
 
-/// Modified Bessel function of the first kind and order 0.
-fn bessel_i0(x: f64) -> f64 {
-    let terms = (1..60).scan(1.0, |term, k| {
-        *term *= (x / 2.0 / f64::from(k)).powi(2);
-        Some(*term)
-    });
-    1.0 + terms.sum::<f64>()
+/// Modified Bessel function of the first kind and order 0, of the square root of `squared`.
+fn bessel_i0(squared: f64) -> f64 {
+    let (mut sum, mut term) = (1.0, 1.0);
+    let mut k = 1.0;
+    while term > sum * f64::EPSILON {
+        term *= squared / (4.0 * k * k);
+        sum += term;
+        k += 1.0;
+    }
+    sum
+}
+
+/// A low-pass filter at all offsets that samples of one rate have between those of another.
+///
+/// Sample n of the output is at n · from / to of the input: all that have the same n mod `to` share taps.
+pub(crate) struct Phases {
+    /// Rate of the input, divided by what both rates have in common.
+    pub from: usize,
+    /// Rate of the output, likewise; the number of phases.
+    pub to: usize,
+    /// Of each phase: the first sample that it needs, relative to the sample of phase 0, and factors.
+    pub taps: Vec<(isize, Vec<f32>)>,
+}
+
+impl Phases {
+    /// `None` if the ratio of rates takes large numbers.
+    pub fn new(from: u32, to: u32, filter: SincFilter) -> Option<Self> {
+        let divisor = gcd(from, to);
+        if from.max(to) / divisor > LARGEST_TERM {
+            return None;
+        }
+        let (from, to) = ((from / divisor) as usize, (to / divisor) as usize);
+        let (cutoff, crossings) = filter.shape();
+        let cutoff = from.min(to) as f64 * cutoff;
+        let reach = crossings * from as f64 / cutoff;
+        let taps = (0..to)
+            .map(|phase| {
+                let at = phase as f64 * from as f64 / to as f64;
+                let (first, last) = ((at - reach).ceil() as isize, (at + reach).floor() as isize);
+                let tap = |j: isize| {
+                    let t = (j as f64 / from as f64 - phase as f64 / to as f64) * cutoff;
+                    let sinc = if t == 0.0 { 1.0 } else { (t * PI).sin() / (t * PI) };
+                    (sinc * filter.window(t / crossings) * cutoff / from as f64) as f32
+                };
+                (first, (first..=last).map(tap).collect())
+            })
+            .collect();
+        Some(Self { from, to, taps })
+    }
 }
 
 /// Converts mono audio from one sample rate to another with a windowed sinc.
@@ -119,27 +163,12 @@ fn bessel_i0(x: f64) -> f64 {
 pub fn resample_sinc(samples: &[f32], from: u32, to: u32, filter: SincFilter) -> Result<Vec<f32>> {
     check_sample_rate(from)?;
     check_sample_rate(to)?;
-    let divisor = gcd(from, to);
-    if from == to || from.max(to) / divisor > LARGEST_TERM {
-        return resample(samples, from, to);
+    if from == to {
+        return Ok(samples.to_vec());
     }
-    let (from, to) = ((from / divisor) as usize, (to / divisor) as usize);
-    // Sample n of the output is at n · from / to of the input: all that have the same n mod `to` share taps.
-    let (cutoff, crossings) = filter.shape();
-    let cutoff = from.min(to) as f64 * cutoff;
-    let reach = crossings * from as f64 / cutoff;
-    let phases: Vec<(isize, Vec<f32>)> = (0..to)
-        .map(|phase| {
-            let at = phase as f64 * from as f64 / to as f64;
-            let (first, last) = ((at - reach).ceil() as isize, (at + reach).floor() as isize);
-            let tap = |j: isize| {
-                let t = (j as f64 / from as f64 - phase as f64 / to as f64) * cutoff;
-                let sinc = if t == 0.0 { 1.0 } else { (t * PI).sin() / (t * PI) };
-                (sinc * filter.window(t / crossings) * cutoff / from as f64) as f32
-            };
-            (first, (first..=last).map(tap).collect())
-        })
-        .collect();
+    let Some(Phases { from, to, taps: phases }) = Phases::new(from, to, filter) else {
+        return resample(samples, from, to);
+    };
     let length = (samples.len() as u64 * to as u64).div_ceil(from as u64) as usize;
     let sample = |n: usize| {
         let (first, taps) = &phases[n % to];

@@ -1,21 +1,20 @@
 //! Writes audio files piece by piece.
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use flac_codec::encode::{FlacSampleWriter, Options};
-use hound::WavWriter;
-use orate_files::{OutputFile, Sink};
+use orate_files::OutputFile;
 
-use crate::error::{AudioError, Result, check_sample_rate, check_samples};
-use crate::format::{AudioFormat, WavFormat, to_pcm16};
+use crate::encode::{EncoderSettings, StreamEncoder};
+use crate::error::{AudioError, Result};
+use crate::format::{AudioFormat, WavFormat};
 use crate::output::{create, write_error};
-use crate::stream::PcmStream;
 
 /// Maximum bytes of samples in a WAV file: its 32-bit size field, less any header.
 const MAX_WAV_DATA_BYTES: u64 = u32::MAX as u64 - 1024;
 
-/// Samples that are converted at a time; limits the memory of the FLAC encoder.
-const BLOCK: usize = 4096;
+/// Samples that are encoded at a time; limits memory.
+const BLOCK: usize = 1 << 14;
 
 /// Writes one mono audio file as its samples arrive, in bounded memory.
 ///
@@ -45,43 +44,32 @@ pub struct AudioWriter {
     open: Option<Open>,
 }
 
+#[derive(Debug)]
 struct Open {
-    // Before `output` in drop order, because encoders write when they are dropped.
-    encoder: Encoder,
+    encoder: StreamEncoder,
     output: OutputFile,
-}
-
-impl std::fmt::Debug for Open {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Open").field("output", &self.output).finish_non_exhaustive()
-    }
-}
-
-enum Encoder {
-    Wav(WavWriter<Sink>, WavFormat),
-    /// Raw samples, or WAV for an output that cannot be rewound.
-    Stream(PcmStream<Sink>),
-    Flac(Box<FlacSampleWriter<Sink>>),
+    /// Encoded, and not yet written.
+    bytes: Vec<u8>,
 }
 
 impl AudioWriter {
-    /// Starts a file.
+    /// Starts a file. If the format cannot have this sample rate, the audio is resampled to
+    /// [`AudioFormat::nearest_rate`].
     ///
     /// # Errors
     ///
-    /// [`AudioError::SampleRate`] for a rate of 0 or above [`MAX_SAMPLE_RATE`](crate::MAX_SAMPLE_RATE),
-    /// [`AudioError::Create`] if the folder is missing or may not be written to.
+    /// As for [`StreamEncoder::new`], and [`AudioError::Create`] if the folder is missing or may not be
+    /// written to.
     pub fn create(path: impl AsRef<Path>, sample_rate: u32, format: AudioFormat) -> Result<Self> {
         let path = path.as_ref();
-        check_sample_rate(sample_rate)?;
+        let encoder = StreamEncoder::new(format, sample_rate, &EncoderSettings::default())?;
         let output = create(path)?;
-        let encoder = Encoder::new(&output, path, sample_rate, format)?;
         Ok(Self {
             path: path.to_owned(),
             sample_rate,
             samples_written: 0,
             wav_limit_bytes: MAX_WAV_DATA_BYTES,
-            open: Some(Open { encoder, output }),
+            open: Some(Open { encoder, output, bytes: vec![] }),
         })
     }
 
@@ -112,15 +100,23 @@ impl AudioWriter {
         let Some(mut open) = self.open.take() else {
             return Err(AudioError::Abandoned { path: self.path.clone() });
         };
-        check_samples(samples, self.samples_written)?;
         let total = self.samples_written + samples.len() as u64;
-        if let Encoder::Wav(_, format) = &open.encoder
-            && total * format.bytes_per_sample() as u64 > self.wav_limit_bytes
-        {
+        let bytes_per_sample = match open.encoder.format() {
+            AudioFormat::Wav16 => WavFormat::Pcm16.bytes_per_sample(),
+            AudioFormat::WavFloat => WavFormat::Float32.bytes_per_sample(),
+            _ => 0,
+        };
+        // Of what cannot be rewound, the header says that the length is unknown.
+        if open.output.is_seekable() && total * bytes_per_sample as u64 > self.wav_limit_bytes {
             let limit_bytes = self.wav_limit_bytes;
             return Err(AudioError::WavTooLong { path: self.path.clone(), limit_bytes });
         }
-        open.encoder.write(samples, &self.path)?;
+        // Devices and pipes get the header at once, too.
+        open.encoder.begin(&mut open.bytes)?;
+        for block in samples.chunks(BLOCK) {
+            open.encoder.push(block, &mut open.bytes)?;
+            open.write(&self.path)?;
+        }
         self.samples_written = total;
         self.open = Some(open);
         Ok(())
@@ -134,93 +130,30 @@ impl AudioWriter {
     ///
     /// As for [`write`](Self::write). Nothing remains then.
     pub fn finish(mut self) -> Result<()> {
-        let Some(Open { encoder, output }) = self.open.take() else {
+        let Some(Open { encoder, output, mut bytes }) = self.open.take() else {
             return Err(AudioError::Abandoned { path: self.path.clone() });
         };
-        encoder.finish(&self.path)?;
-        output.commit().map_err(|error| write_error(&self.path, error))
-    }
-}
-
-impl Encoder {
-    fn new(output: &OutputFile, path: &Path, sample_rate: u32, format: AudioFormat) -> Result<Self> {
-        let wav = |format: WavFormat| {
-            if output.is_seekable() {
-                let writer = WavWriter::new(output.sink(), format.spec(sample_rate));
-                Ok(Self::Wav(writer.map_err(|error| hound_error(error, path))?, format))
-            } else {
-                let stream = PcmStream::wav(output.sink(), sample_rate, format);
-                Ok(Self::Stream(stream.map_err(|error| stream_error(error, path))?))
+        let header = encoder.finish(&mut bytes)?;
+        let mut sink = output.sink();
+        let write = || {
+            sink.write_all(&bytes)?;
+            if let Some(header) = header.filter(|_| output.is_seekable()) {
+                sink.seek(SeekFrom::Start(0))?;
+                sink.write_all(&header)?;
             }
+            drop(sink);
+            output.commit()
         };
-        match format {
-            AudioFormat::Wav16 => wav(WavFormat::Pcm16),
-            AudioFormat::WavFloat => wav(WavFormat::Float32),
-            AudioFormat::Raw16 => Ok(Self::Stream(PcmStream::raw(output.sink(), WavFormat::Pcm16))),
-            AudioFormat::RawFloat => Ok(Self::Stream(PcmStream::raw(output.sink(), WavFormat::Float32))),
-            AudioFormat::Flac => {
-                let options = Options::default().no_padding().no_seektable();
-                FlacSampleWriter::new(output.sink(), options, sample_rate, 16, 1, None)
-                    .map(|writer| Self::Flac(Box::new(writer)))
-                    .map_err(|error| flac_error(error, path))
-            }
-        }
-    }
-
-    fn write(&mut self, samples: &[f32], path: &Path) -> Result<()> {
-        match self {
-            Self::Wav(writer, format) => samples
-                .iter()
-                .try_for_each(|&x| match format {
-                    WavFormat::Pcm16 => writer.write_sample(to_pcm16(x)),
-                    WavFormat::Float32 => writer.write_sample(x),
-                })
-                .map_err(|error| hound_error(error, path)),
-            Self::Stream(stream) => stream.write(samples).map_err(|error| stream_error(error, path)),
-            Self::Flac(writer) => {
-                let mut integers = [0; BLOCK];
-                samples.chunks(BLOCK).try_for_each(|chunk| {
-                    for (integer, &x) in integers.iter_mut().zip(chunk) {
-                        *integer = i32::from(to_pcm16(x));
-                    }
-                    writer.write(&integers[..chunk.len()]).map_err(|error| flac_error(error, path))
-                })
-            }
-        }
-    }
-
-    fn finish(self, path: &Path) -> Result<()> {
-        match self {
-            Self::Wav(writer, _) => writer.finalize().map_err(|error| hound_error(error, path)),
-            Self::Stream(_) => Ok(()),
-            Self::Flac(writer) => match writer.finalize() {
-                // The header written at the start already describes an empty stream.
-                Err(flac_codec::Error::NoSamples) => Ok(()),
-                result => result.map_err(|error| flac_error(error, path)),
-            },
-        }
+        write().map_err(|error| write_error(&self.path, error))
     }
 }
 
-fn hound_error(error: hound::Error, path: &Path) -> AudioError {
-    let source = match error {
-        hound::Error::IoError(error) => error,
-        other => std::io::Error::other(other),
-    };
-    write_error(path, source)
-}
-
-fn stream_error(error: AudioError, path: &Path) -> AudioError {
-    match error {
-        AudioError::WriteStream { source } => write_error(path, source),
-        other => other,
-    }
-}
-
-fn flac_error(error: flac_codec::Error, path: &Path) -> AudioError {
-    match error {
-        flac_codec::Error::Io(error) => write_error(path, error),
-        other => AudioError::EncodeFlac { path: path.to_owned(), source: Box::new(other) },
+impl Open {
+    /// Writes out what is encoded.
+    fn write(&mut self, path: &Path) -> Result<()> {
+        self.output.sink().write_all(&self.bytes).map_err(|error| write_error(path, error))?;
+        self.bytes.clear();
+        Ok(())
     }
 }
 

@@ -1,0 +1,146 @@
+//! Sample rate conversion of a stream, piece by piece.
+
+use std::sync::Arc;
+
+use crate::error::{AudioError, Result, check_sample_rate};
+use crate::resample::{LARGEST_TERM, Phases, SincFilter};
+
+/// Sums that are computed side by side.
+const LANES: usize = 16;
+
+/// Converts mono audio from one sample rate to another as it arrives.
+///
+/// As [`resample_sinc`](crate::resample_sinc) with [`SincFilter::SoxrHq`]: the result is aligned with the
+/// input, without delay, and has `ceil(N * to / from)` samples, the same however the input is divided. It
+/// looks about 100 samples of the lower rate ahead. A clone shares the filter; so clones of an unused one
+/// start at once.
+///
+/// ```
+/// let mut resampler = orate_audio::StreamResampler::new(44_100, 24_000)?;
+/// let mut output = vec![];
+/// for piece in [[0.0; 20_000], [0.5; 20_000]] {
+///     resampler.push(&piece, &mut output);
+/// }
+/// resampler.finish(&mut output);
+/// assert_eq!(output.len(), 21_769);
+/// # Ok::<(), orate_audio::AudioError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StreamResampler {
+    /// `None` if both rates are the same.
+    filter: Option<Arc<Filter>>,
+    /// Input that is still needed; as many zeros as a phase has taps precede the first sample.
+    input: Vec<f32>,
+    /// How much of the input was dropped.
+    dropped: u64,
+    /// Where the group of inputs begins that the phases are relative to.
+    group: u64,
+    /// Phase of the next output.
+    phase: usize,
+    taken: u64,
+    returned: u64,
+}
+
+#[derive(Debug)]
+struct Filter {
+    from: usize,
+    to: usize,
+    /// Taps of each phase, a multiple of [`LANES`].
+    width: usize,
+    /// Of all phases.
+    taps: Vec<f32>,
+    /// Where the taps of each phase end, relative to its group of inputs.
+    ends: Vec<usize>,
+}
+
+impl StreamResampler {
+    /// Prepares to convert from one rate in Hz to another.
+    ///
+    /// # Errors
+    ///
+    /// [`AudioError::SampleRate`] for a rate of 0 or beyond [`MAX_SAMPLE_RATE`](crate::MAX_SAMPLE_RATE),
+    /// [`AudioError::Resample`] if their ratio takes numbers above 2000.
+    pub fn new(from: u32, to: u32) -> Result<Self> {
+        check_sample_rate(from)?;
+        check_sample_rate(to)?;
+        let mut this =
+            Self { filter: None, input: vec![], dropped: 0, group: 0, phase: 0, taken: 0, returned: 0 };
+        if from != to {
+            let phases = Phases::new(from, to, SincFilter::SoxrHq).ok_or_else(|| {
+                let source = format!("their ratio takes a number above {LARGEST_TERM}").into();
+                AudioError::Resample { from, to, source }
+            })?;
+            let width = phases.taps.iter().map(|(_, taps)| taps.len()).max().unwrap_or(0);
+            let width = width.next_multiple_of(LANES);
+            let mut filter = Filter { from: phases.from, to: phases.to, width, taps: vec![], ends: vec![] };
+            for (first, taps) in &phases.taps {
+                // Zeros in front, where they cost no delay.
+                filter.taps.resize(filter.taps.len() + width - taps.len(), 0.0);
+                filter.taps.extend(taps);
+                filter.ends.push(first.saturating_add_unsigned(taps.len()).unsigned_abs());
+            }
+            this.group = width as u64;
+            this.input = vec![0.0; width];
+            this.filter = Some(Arc::new(filter));
+        }
+        Ok(this)
+    }
+
+    /// Appends the output that `samples` complete.
+    pub fn push(&mut self, samples: &[f32], output: &mut Vec<f32>) {
+        self.taken += samples.len() as u64;
+        let Some(filter) = self.filter.clone() else {
+            output.extend_from_slice(samples);
+            return;
+        };
+        self.input.extend_from_slice(samples);
+        self.convert(&filter, u64::MAX, output);
+    }
+
+    /// Appends the rest of the output. What is pushed later begins a new stream.
+    pub fn finish(&mut self, output: &mut Vec<f32>) {
+        let Some(filter) = self.filter.clone() else { return };
+        let length = (self.taken * filter.to as u64).div_ceil(filter.from as u64);
+        self.input.resize(self.input.len() + filter.width + filter.from, 0.0);
+        self.convert(&filter, length, output);
+        self.input.clear();
+        self.input.resize(filter.width, 0.0);
+        (self.dropped, self.group, self.phase) = (0, filter.width as u64, 0);
+        (self.taken, self.returned) = (0, 0);
+    }
+
+    /// Appends what the input suffices for, at most until `length` samples were returned.
+    fn convert(&mut self, filter: &Filter, length: u64, output: &mut Vec<f32>) {
+        // Where the next output begins in `input`; none after it begins earlier.
+        let begin = |this: &Self| {
+            let end = this.group + filter.ends[this.phase] as u64;
+            (end - this.dropped) as usize - filter.width
+        };
+        while self.returned < length {
+            let begin = begin(self);
+            let Some(input) = self.input.get(begin..begin + filter.width) else { break };
+            let taps = &filter.taps[self.phase * filter.width..][..filter.width];
+            output.push(dot(input, taps));
+            self.returned += 1;
+            self.phase += 1;
+            if self.phase == filter.to {
+                self.phase = 0;
+                self.group += filter.from as u64;
+            }
+        }
+        let used = begin(self).min(self.input.len());
+        self.input.drain(..used);
+        self.dropped += used as u64;
+    }
+}
+
+/// The sum of products, in lanes: one sum would wait for each addition.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += a * b;
+        }
+    }
+    sums.iter().sum()
+}
