@@ -59,6 +59,8 @@ pub struct Encoding {
     pub format: Format,
     /// Samples per second of the answer.
     pub sample_rate: u32,
+    /// Bits per second of formats with loss; `None` for what suits speech.
+    pub bit_rate: Option<u32>,
     model_rate: u32,
 }
 
@@ -84,7 +86,7 @@ impl Encoding {
                 })?
             }
         };
-        Ok(Encoding { format, sample_rate, model_rate })
+        Ok(Encoding { format, sample_rate, bit_rate: None, model_rate })
     }
 
     /// An encoder for an answer.
@@ -94,6 +96,7 @@ impl Encoding {
     pub fn encoder(&self) -> Result<StreamEncoder> {
         let mut settings = EncoderSettings::default();
         settings.sample_rate = Some(self.sample_rate);
+        settings.bit_rate = self.bit_rate;
         StreamEncoder::new(self.format.audio, self.model_rate, &settings)
             .map_err(|e| ApiError::field("unsupported_value", "sample_rate", e.to_string()))
     }

@@ -11,6 +11,7 @@
 
 mod body;
 mod encoding;
+mod elevenlabs;
 mod error;
 mod fields;
 mod gate;
@@ -25,10 +26,12 @@ mod request;
 mod routes;
 mod serve;
 mod settings;
+mod sockets;
 mod speech;
 mod state;
 mod voices;
 mod work;
+mod wyoming;
 
 pub use keys::Keys;
 pub use models::{Served, is_id};
@@ -66,6 +69,11 @@ impl Server {
     /// The routes.
     pub fn router(&self) -> axum::Router {
         routes::router(self.0.clone())
+    }
+
+    /// Answers clients of the Wyoming protocol, such as Home Assistant, until it is dropped.
+    pub async fn wyoming(&self, listener: tokio::net::TcpListener) {
+        wyoming::serve(self.0.clone(), listener).await;
     }
 
     /// Lets no more requests in; those that run go on.

@@ -1,7 +1,13 @@
 //! The playground, and the description of the routes: files inside the program.
 
-use axum::http::{HeaderValue, header};
+use crate::encoding::formats;
+use crate::error::json_response;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+/// The routes in OpenAPI 3.1.
+pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// The page may load nothing from elsewhere, and nobody may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -38,7 +44,13 @@ pub async fn icon() -> Response {
     file("image/svg+xml", include_str!("../page/favicon.svg"))
 }
 
-/// `GET /openapi.json`
+/// `GET /openapi.json`: with the formats of this build.
 pub async fn openapi() -> Response {
-    file("application/json", include_str!("openapi.json"))
+    let mut routes: Value = serde_json::from_str(OPENAPI).unwrap_or_default();
+    let formats: Vec<_> = formats().map(|format| format.name).collect();
+    let format = "/components/schemas/Speech/properties/response_format/enum";
+    if let Some(known) = routes.pointer_mut(format) {
+        *known = formats.into();
+    }
+    json_response(StatusCode::OK, &routes)
 }

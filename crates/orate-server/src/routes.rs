@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::state::Shared;
-use crate::{gate, lists, page, speech};
+use crate::{elevenlabs, gate, lists, page, sockets, speech};
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::middleware::from_fn_with_state;
@@ -31,7 +31,14 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/audio/voices/{id}", delete(lists::remove_voice)),
         ("/v1/audio/speech", post(speech::speak)),
         ("/v1/audio/speech/batch", post(speech::batch)),
+        ("/v1/audio/speech/stream", get(sockets::stream)),
         ("/dev/captioned_speech", post(speech::captioned)),
+        ("/v1/voices", get(elevenlabs::list)),
+        ("/v1/text-to-speech/{voice}", post(elevenlabs::speak)),
+        ("/v1/text-to-speech/{voice}/stream", post(elevenlabs::speak)),
+        ("/v1/text-to-speech/{voice}/with-timestamps", post(elevenlabs::with_timestamps)),
+        ("/v1/text-to-speech/{voice}/stream-input", get(elevenlabs::stream_input)),
+        ("/v1/text-to-speech/{voice}/multi-stream-input", get(elevenlabs::multi_stream_input)),
     ]
 }
 

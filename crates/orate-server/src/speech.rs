@@ -113,7 +113,7 @@ impl Answer {
     }
 
     /// The next message; the first sound first.
-    async fn next(&mut self) -> Option<Message> {
+    pub async fn next(&mut self) -> Option<Message> {
         if let Some(text) = (!self.pieces.is_empty()).then(|| self.pieces.remove(0)) {
             return Some(Message::Piece { index: 0, text });
         }

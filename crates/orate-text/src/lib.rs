@@ -1,6 +1,7 @@
 //! Text front ends: from typed text to the input of a network.
 //!
 //! - [`pieces`] splits a text into pieces of whole sentences, for every family.
+//! - [`Sentences`] cuts sentences off a text that arrives in parts.
 //! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalization, language tags,
 //!   token ids. Independent of the language; it never turns `5` into "five".
 //! - [`english`] has reading rules for English: numbers, dates, money, units, abbreviations and symbols
@@ -34,7 +35,9 @@ mod error;
 mod invisible;
 pub mod pieces;
 pub mod qwen;
+mod sentences;
 pub mod supertonic;
 
 pub use error::TextError;
 pub use invisible::is_invisible;
+pub use sentences::Sentences;

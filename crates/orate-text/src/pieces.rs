@@ -145,7 +145,7 @@ fn sentences(paragraph: &str) -> Vec<&str> {
     out.into_iter().map(trim).filter(|s| !s.is_empty()).collect()
 }
 
-fn ends_in_abbreviation(head: &str) -> bool {
+pub(crate) fn ends_in_abbreviation(head: &str) -> bool {
     if NO_SPLIT_AFTER.iter().any(|ending| head.ends_with(ending)) {
         return true;
     }

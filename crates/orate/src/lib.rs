@@ -43,7 +43,7 @@ pub use orate_models::{
     Footprint, Lap, Laps, Model, ModelError, ModelFiles, Opening, OptionKind, OptionSet, OptionSpec, Options,
     Runs, Size, SpeechLength, Value, Values, VoiceInfo, hooks,
 };
-pub use orate_text::TextError;
+pub use orate_text::{Sentences, TextError};
 pub use precision::{MOST_PROBED_ERROR, Probe, Probes};
 pub use stream::Stream;
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};

@@ -33,6 +33,10 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8880", env = "ORATE_SERVE_LISTEN")]
     listen: String,
 
+    /// Where to answer Home Assistant (Wyoming protocol), such as 127.0.0.1:10200
+    #[arg(long, value_name = "ADDRESS", env = "ORATE_SERVE_WYOMING")]
+    wyoming: Option<String>,
+
     /// More models to serve: a path, or a path and a name (PATH=NAME); may be repeated
     ///
     /// The first --model is the one that requests for models of OpenAI get.
@@ -167,6 +171,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 async fn serve(args: &Args, settings: Settings, models: Vec<(EngineArgs, String)>) -> anyhow::Result<()> {
     let server = Server::new(settings);
     let (listener, address) = listen(&args.listen).await?;
+    if let Some(address) = &args.wyoming {
+        let listener = bind("--wyoming", address).await?;
+        let server = server.clone();
+        tokio::spawn(async move { server.wyoming(listener).await });
+    }
     let streams = args.streams.map(usize::from);
     let quiet = args.quiet;
     let loading = server.clone();
@@ -352,13 +361,17 @@ async fn listen(address: &str) -> anyhow::Result<(Listener, String)> {
         #[cfg(not(unix))]
         return Err(UsageError(format!("--listen unix:{path}: this system has no such sockets")).into());
     }
-    let advice = "is another server there? choose another port, or end that one";
-    let listener = TcpListener::bind(address).await.map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => UsageError(format!("--listen {address}: {e}")).into(),
-        _ => anyhow::Error::from(e).context(format!("--listen {address}: cannot listen there; {advice}")),
-    })?;
+    let listener = bind("--listen", address).await?;
     let address = listener.local_addr()?;
     Ok((Listener::Tcp(listener), format!("http://{address}")))
+}
+
+async fn bind(option: &str, address: &str) -> anyhow::Result<TcpListener> {
+    let advice = "is another server there? choose another port, or end that one";
+    TcpListener::bind(address).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => UsageError(format!("{option} {address}: {e}")).into(),
+        _ => anyhow::Error::from(e).context(format!("{option} {address}: cannot listen there; {advice}")),
+    })
 }
 
 /// The socket that systemd passes (`LISTEN_FDS`), the first of them.

@@ -1,0 +1,321 @@
+//! The Wyoming protocol of Home Assistant, version 1.8: events over TCP, each a line of JSON, perhaps followed
+//! by more JSON and by bytes.
+//!
+//! ```text
+//! {"type": "synthesize", "data": {…}, "data_length": 40, "payload_length": 0}⏎ + 40 bytes of JSON
+//! ```
+
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::models::Model;
+use crate::request::Speech;
+use crate::state::Shared;
+use crate::voices;
+use crate::work::{self, Message, lost};
+use orate::Sentences;
+use serde_json::{Map, Value, json};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+
+/// Most bytes of the line of an event, and of the JSON after it.
+const MOST_LINE: usize = 64 << 10;
+const MOST_DATA: usize = 1 << 20;
+/// Bytes of the first chunk of sound, and of later ones: samples of two bytes.
+const FIRST_CHUNK: usize = 2 * 1024;
+const CHUNK: usize = 2 * 4096;
+/// Longest silence of a client.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// An event.
+struct Event {
+    kind: String,
+    data: Map<String, Value>,
+}
+
+impl Event {
+    /// Reads the next event; `None` at the end of the connection.
+    async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Event>> {
+        let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let mut line = vec![];
+        let mut limited = (&mut *from).take(MOST_LINE as u64 + 1);
+        if limited.read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
+        }
+        if line.last() != Some(&b'\n') {
+            return Err(bad("the line of an event is too long, or broke off"));
+        }
+        let Ok(Value::Object(mut header)) = serde_json::from_slice(&line) else {
+            return Err(bad("an event is not a line with a JSON object"));
+        };
+        let length = |name: &str| match header.get(name) {
+            None | Some(Value::Null) => Ok(0),
+            Some(n) => n.as_u64().ok_or_else(|| bad("a length of an event is not a whole number")),
+        };
+        let (more, payload) = (length("data_length")?, length("payload_length")?);
+        if more > MOST_DATA as u64 || payload > MOST_DATA as u64 {
+            return Err(bad("the data of an event is too long"));
+        }
+        let mut data = match header.remove("data") {
+            Some(Value::Object(data)) => data,
+            _ => Map::new(),
+        };
+        let mut bytes = vec![0; more as usize];
+        from.read_exact(&mut bytes).await?;
+        if more > 0 {
+            let Ok(Value::Object(rest)) = serde_json::from_slice(&bytes) else {
+                return Err(bad("the data of an event is not a JSON object"));
+            };
+            data.extend(rest);
+        }
+        // Sound of a client is of no use here.
+        tokio::io::copy(&mut (&mut *from).take(payload), &mut tokio::io::sink()).await?;
+        let kind = header.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok(Some(Event { kind, data }))
+    }
+}
+
+/// Writes an event. Its data follows the line, which some readers limit to 64 kB.
+async fn send(to: &mut (impl AsyncWrite + Unpin), kind: &str, data: &Value, payload: &[u8]) -> io::Result<()> {
+    let data = data.to_string();
+    let header = json!({
+        "type": kind, "version": env!("CARGO_PKG_VERSION"), "data_length": data.len(),
+        "payload_length": payload.len(),
+    });
+    to.write_all(format!("{header}\n{data}").as_bytes()).await?;
+    to.write_all(payload).await?;
+    to.flush().await
+}
+
+/// Answers clients until the listener is dropped.
+pub async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    let _ = stream.set_nodelay(true);
+                    let (reader, mut writer) = stream.into_split();
+                    let _ = converse(&shared, BufReader::new(reader), &mut writer).await;
+                });
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// A text that comes in parts.
+struct Streaming {
+    voice: Option<String>,
+    language: Option<String>,
+    sentences: Sentences,
+    has_begun: bool,
+    failed: bool,
+}
+
+/// Answers one client.
+async fn converse(
+    shared: &Arc<Shared>,
+    mut reader: impl AsyncBufRead + Unpin,
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let mut streaming: Option<Streaming> = None;
+    loop {
+        let event = match tokio::time::timeout(IDLE, Event::read(&mut reader)).await {
+            Err(_) => return Ok(()),
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Ok(Some(event))) => event,
+            Ok(Err(e)) => {
+                let error = json!({ "text": e.to_string(), "code": "invalid_event" });
+                return send(writer, "error", &error, &[]).await;
+            }
+        };
+        let text = |name: &str| event.data.get(name).and_then(Value::as_str).map(str::to_owned);
+        let [voice, language] = ["name", "language"].map(|name| {
+            let voice = event.data.get("voice")?;
+            voice.get(name).or_else(|| voice.get("speaker")).and_then(Value::as_str).map(str::to_owned)
+        });
+        match event.kind.as_str() {
+            "describe" => send(writer, "info", &info(shared), &[]).await?,
+            "ping" => send(writer, "pong", &json!({ "text": text("text") }), &[]).await?,
+            "synthesize-start" => {
+                let (sentences, has_begun, failed) = Default::default();
+                streaming = Some(Streaming { voice, language, sentences, has_begun, failed });
+            }
+            "synthesize-chunk" => {
+                if let Some(streaming) = &mut streaming {
+                    for sentence in streaming.sentences.push(&text("text").unwrap_or_default()) {
+                        streaming.speak(shared, &sentence, writer).await?;
+                    }
+                }
+            }
+            // While a text comes in parts, this is all of it again, for servers that know no parts.
+            "synthesize" if streaming.is_some() => {}
+            "synthesize" => {
+                let (sentences, has_begun, failed) = Default::default();
+                let mut whole = Streaming { voice, language, sentences, has_begun, failed };
+                whole.speak(shared, &text("text").unwrap_or_default(), writer).await?;
+                whole.end(writer).await?;
+            }
+            "synthesize-stop" => {
+                if let Some(mut streaming) = streaming.take() {
+                    if let Some(last) = streaming.sentences.finish() {
+                        streaming.speak(shared, &last, writer).await?;
+                    }
+                    streaming.end(writer).await?;
+                    send(writer, "synthesize-stopped", &json!({}), &[]).await?;
+                }
+            }
+            // Servers drop what they do not know.
+            _ => {}
+        }
+    }
+}
+
+impl Streaming {
+    /// Speaks a part of the text. A client waits for the end of the sound, so an error does not end it.
+    async fn speak(
+        &mut self,
+        shared: &Arc<Shared>,
+        text: &str,
+        writer: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        match self.sound(shared, text, writer).await {
+            Ok(written) => written,
+            // Marks without letters between sentences are no failure.
+            Err(e) if e.code == "text_empty" && self.has_begun => Ok(()),
+            Err(e) => {
+                self.failed = true;
+                send(writer, "error", &json!({ "text": e.message, "code": e.code }), &[]).await
+            }
+        }
+    }
+
+    async fn sound(
+        &mut self,
+        shared: &Arc<Shared>,
+        text: &str,
+        writer: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<io::Result<()>> {
+        let models = shared.ready()?;
+        let (model, voice) = chosen(shared, models, self.voice.as_deref())?;
+        let rate = model.engine.sample_rate();
+        let mut fields = json!({
+            "model": model.id, "input": text, "response_format": "pcm", "sample_rate": rate,
+        });
+        if let Some(voice) = voice {
+            fields["voice"] = voice.into();
+        }
+        // Languages come as en_US; what the model does not know is left to it.
+        let code = self.language.as_deref().and_then(|l| l.split(['_', '-']).next());
+        if let Some(code) = code.filter(|code| model.languages.iter().any(|known| known == code)) {
+            fields["language"] = code.into();
+        }
+        let speech = Speech::read(models, &shared.settings, Fields::of(fields)?)?;
+        shared.metrics.accepted(&model.id, text);
+        let mut running = work::start(shared, speech)?;
+        running.started().await?;
+        let format = json!({ "rate": rate, "width": 2, "channels": 1 });
+        loop {
+            match running.next().await {
+                Some(Message::Audio(bytes)) => {
+                    let mut rest = &bytes[..];
+                    while !rest.is_empty() {
+                        let most = if self.has_begun { CHUNK } else { FIRST_CHUNK };
+                        if !self.has_begun {
+                            self.has_begun = true;
+                            if let Err(e) = send(writer, "audio-start", &format, &[]).await {
+                                return Ok(Err(e));
+                            }
+                        }
+                        let (chunk, more) = rest.split_at(rest.len().min(most));
+                        if let Err(e) = send(writer, "audio-chunk", &format, chunk).await {
+                            return Ok(Err(e));
+                        }
+                        rest = more;
+                    }
+                }
+                Some(Message::Done(_)) => return Ok(Ok(())),
+                Some(Message::Failed(e)) => return Err(e),
+                None => return Err(lost()),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Ends the sound, if any began, or if the client waits for it.
+    async fn end(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        send(writer, "audio-stop", &json!({}), &[]).await
+    }
+}
+
+/// The first model that has a voice of this name, or the first model.
+fn chosen<'a>(
+    shared: &Shared,
+    models: &'a [Arc<Model>],
+    voice: Option<&str>,
+) -> Result<(&'a Arc<Model>, Option<String>)> {
+    let first = models.first().ok_or_else(|| ApiError::unavailable("loading", "there is no model"))?;
+    let Some(name) = voice.filter(|name| !name.is_empty()) else { return Ok((first, None)) };
+    let has = |model: &&Arc<Model>| voices::find(model, &shared.settings, name).is_ok();
+    Ok((models.iter().find(has).unwrap_or(first), Some(name.to_owned())))
+}
+
+/// What the server can do. No model is asked.
+fn info(shared: &Shared) -> Value {
+    let attribution = json!({ "name": "Orate", "url": "" });
+    let voices = shared.models().iter().flat_map(|model| {
+        let kept = voices::kept(model, &shared.settings).into_iter().map(|(name, _)| name);
+        let mut names: Vec<String> = model.engine.voices().iter().map(|v| v.name.clone()).chain(kept).collect();
+        if names.is_empty() {
+            names.push("default".to_owned());
+        }
+        let languages = if model.languages.is_empty() { vec!["en".to_owned()] } else { model.languages.clone() };
+        let voice = |name: String| {
+            json!({
+                "name": name, "description": format!("{name} of {}", model.id), "attribution": attribution,
+                "installed": true, "version": env!("CARGO_PKG_VERSION"), "languages": languages, "speakers": null,
+            })
+        };
+        names.into_iter().map(voice).collect::<Vec<_>>()
+    });
+    let voices: Vec<Value> = voices.collect();
+    json!({
+        "asr": [], "handle": [], "intent": [], "wake": [], "mic": [], "snd": [],
+        "tts": [{
+            "name": "orate", "description": "Orate", "attribution": attribution, "installed": true,
+            "version": env!("CARGO_PKG_VERSION"), "supports_synthesize_streaming": true, "voices": voices,
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn events_are_read_in_parts_and_limits_hold() {
+        let read = async |bytes: &[u8]| Event::read(&mut &*bytes).await;
+        let event = read(b"{\"type\":\"a\",\"data\":{\"x\":1,\"y\":1},\"data_length\":7,\"payload_length\":2}\n{\"y\":2}..");
+        let event = event.await.expect("an event").expect("an event");
+        assert_eq!((event.kind.as_str(), &event.data["x"], &event.data["y"]), ("a", &1.into(), &2.into()));
+        assert!(read(b"").await.expect("an end").is_none());
+        for wrong in [
+            &b"{}"[..],
+            b"[]\n",
+            b"{\"data_length\":-1}\n",
+            b"{\"data_length\":9999999}\n",
+            b"{\"payload_length\":1e30}\n",
+            b"{\"data_length\":5}\n{}",
+            b"{\"data_length\":2}\n[]",
+        ] {
+            assert!(read(wrong).await.is_err(), "{}", String::from_utf8_lossy(wrong));
+        }
+        assert!(read(&vec![b'x'; MOST_LINE + 10]).await.is_err());
+    }
+}

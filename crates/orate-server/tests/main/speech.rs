@@ -1,0 +1,290 @@
+//! Sound: the same as the library's, in every form of the answer.
+
+use super::{engine, get, post, posting, router, send, server};
+use axum::body::Body;
+use axum::http::Request;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::StreamExt as _;
+use orate::Options;
+use orate_audio::{AudioFormat, EncoderSettings, encode, read_audio_bytes};
+use orate_server::Settings;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tower::ServiceExt as _;
+
+const SPEECH: &str = "/v1/audio/speech";
+
+fn request(more: Value) -> Value {
+    let mut request = json!({ "model": "tts-1", "input": "Hello there. How are you?", "response_format": "wav" });
+    let fields = more.as_object().expect("an object").clone();
+    request.as_object_mut().expect("an object").extend(fields);
+    request
+}
+
+#[tokio::test]
+async fn sound_is_that_of_the_library() {
+    let router = router();
+    let options = Options { seed: 7, whole_pieces: true, ..Options::default() };
+    let want = engine().speak("Hello there. How are you?", &options).expect("speaks");
+    let wav = encode(&want.samples, want.sample_rate, AudioFormat::Wav16, &EncoderSettings::default());
+    let wav = wav.expect("encodes");
+    let whole = post(&router, SPEECH, &request(json!({ "seed": 7, "stream": false }))).await;
+    assert_eq!(whole.status, 200);
+    assert!(whole.bytes == wav, "bytes of the library");
+    assert_eq!(whole.header("content-type"), "audio/wav");
+    assert_eq!(whole.header("content-length"), wav.len().to_string());
+    assert_eq!(whole.header("x-orate-finish-reason"), "stop");
+    assert_eq!((whole.header("x-orate-seed"), whole.header("x-orate-model")), ("7", "orate-default"));
+    // A stream has the same samples after a header that leaves the length open.
+    let streamed = post(&router, SPEECH, &request(json!({ "seed": 7 }))).await;
+    assert_eq!(streamed.bytes[44..], wav[44..]);
+    assert_eq!(streamed.bytes[4..8], [0xff; 4]);
+    assert_eq!(streamed.header("x-accel-buffering"), "no");
+    let read = read_audio_bytes("a.wav", streamed.bytes, 60.0).expect("a wav file");
+    assert_eq!((read.sample_rate, read.samples.len()), (want.sample_rate, want.samples.len()));
+}
+
+#[tokio::test]
+async fn events_hold_the_bytes_of_a_stream() {
+    let router = router();
+    let sound = post(&router, SPEECH, &request(json!({ "response_format": "pcm" }))).await;
+    let sse = json!({ "response_format": "pcm", "stream_format": "sse" });
+    let events = post(&router, SPEECH, &request(sse)).await;
+    assert_eq!(events.header("content-type"), "text/event-stream");
+    let text = String::from_utf8(events.bytes).expect("text");
+    let (mut bytes, mut done) = (vec![], None);
+    for event in text.split("\n\n").filter(|event| !event.is_empty()) {
+        let (name, data) = event.split_once('\n').expect("two lines");
+        let data: Value = serde_json::from_str(data.strip_prefix("data: ").expect("data")).expect("JSON");
+        assert_eq!(name, format!("event: {}", data["type"].as_str().expect("a name")));
+        match data["type"].as_str() {
+            Some("speech.audio.delta") => {
+                bytes.extend(BASE64_STANDARD.decode(data["audio"].as_str().expect("base64")).expect("base64"));
+            }
+            Some("speech.audio.done") => done = Some(data),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(bytes == sound.bytes, "joined events are the stream");
+    let done = done.expect("an end");
+    let usage = &done["usage"];
+    assert!(usage["input_tokens"].as_u64() > Some(10) && usage["output_tokens"].as_u64() > Some(5), "{usage}");
+    assert_eq!(done["finish_reason"], "stop");
+}
+
+#[tokio::test]
+async fn every_format_of_the_build_is_sound() {
+    let router = router();
+    for format in orate_audio::AudioFormat::available() {
+        let name = match format {
+            AudioFormat::Wav16 => "wav",
+            AudioFormat::Raw16 => "pcm",
+            AudioFormat::Flac => "flac",
+            AudioFormat::Mp3 => "mp3",
+            AudioFormat::Opus => "opus",
+            AudioFormat::Aac => "aac",
+            AudioFormat::WavFloat | AudioFormat::RawFloat => continue,
+        };
+        let answer = post(&router, SPEECH, &request(json!({ "response_format": name }))).await;
+        assert_eq!(answer.status, 200, "{name}");
+        assert!(answer.bytes.len() > 5000, "{name}: {} bytes", answer.bytes.len());
+        if ["wav", "flac", "mp3"].contains(&name) {
+            let sound = read_audio_bytes(&format!("a.{name}"), answer.bytes, 60.0).expect(name);
+            assert!((1.0..6.0).contains(&sound.duration_s()), "{name}: {} s", sound.duration_s());
+        }
+    }
+}
+
+#[tokio::test]
+async fn speed_voice_and_rate_have_their_effect() {
+    let router = router();
+    let seconds = async |more: Value| {
+        let answer = post(&router, SPEECH, &request(more)).await;
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.bytes));
+        let sound = read_audio_bytes("a.wav", answer.bytes, 60.0).expect("a wav file");
+        (sound.duration_s(), sound.sample_rate)
+    };
+    let (usual, _) = seconds(json!({})).await;
+    assert_eq!(seconds(json!({ "speed": 1 })).await.0, usual);
+    let (fast, _) = seconds(json!({ "speed": 1.4 })).await;
+    assert!(fast < 0.9 * usual, "{fast} of {usual} s");
+    let (low, rate) = seconds(json!({ "sample_rate": 16_000 })).await;
+    assert_eq!(rate, 16_000);
+    assert!((low - usual).abs() < 0.01);
+    // OpenAI's names are voices of the model, which the answer names.
+    let answer = post(&router, SPEECH, &request(json!({ "voice": "nova", "instructions": "calm" }))).await;
+    let voices = engine().voices().iter().map(|v| v.name.clone()).collect::<Vec<_>>();
+    assert!(voices.iter().any(|name| name == answer.header("x-orate-voice")), "{voices:?}");
+    assert_eq!(answer.header("x-orate-ignored"), "instructions");
+    let answer = post(&router, SPEECH, &request(json!({ "voice": { "id": voices[0] }, "lang_code": "a" }))).await;
+    assert_eq!(answer.header("x-orate-voice"), voices[0]);
+    assert_eq!(answer.header("x-orate-ignored"), "lang_code");
+}
+
+#[tokio::test]
+async fn mixes_are_read_in_both_forms() {
+    let router = router();
+    let voices = engine().voices().iter().map(|v| v.name.clone()).collect::<Vec<_>>();
+    let [a, b] = [&voices[0], voices.last().expect("voices")];
+    let mut sounds = vec![];
+    for voice in [format!("{a}:2+{b}"), format!("{a}(2)+{b}"), format!(" {a} (2) + {b} (1)")] {
+        let answer = post(&router, SPEECH, &request(json!({ "voice": voice, "response_format": "pcm" }))).await;
+        assert_eq!(answer.status, 200, "{voice}");
+        assert_eq!(answer.header("x-orate-voice"), format!("{a}:2+{b}:1"));
+        sounds.push(answer.bytes);
+    }
+    assert!(sounds[0] == sounds[1] && sounds[1] == sounds[2]);
+}
+
+#[tokio::test]
+async fn wrong_requests_are_named() {
+    let router = router();
+    let error = |status: u16, code: &str, param: &str| {
+        (status, code.to_owned(), Some(param.to_owned()).filter(|param| !param.is_empty()))
+    };
+    let long = "a".repeat(20_001);
+    let cases = [
+        (json!({ "model": null }), error(400, "missing_field", "model")),
+        (json!({ "model": "gpt-9" }), error(404, "model_not_found", "model")),
+        (json!({ "input": null }), error(400, "missing_field", "input")),
+        (json!({ "input": " \n" }), error(400, "text_empty", "input")),
+        (json!({ "input": "..." }), error(400, "text_empty", "input")),
+        (json!({ "input": 7 }), error(400, "invalid_value", "input")),
+        (json!({ "input": long }), error(413, "text_too_long", "input")),
+        (json!({ "input": "Hello 漢字" }), error(400, "text_unspeakable", "input")),
+        (json!({ "voice": "nobody" }), error(400, "voice_not_found", "voice")),
+        (json!({ "voice": "../../etc/passwd" }), error(400, "voice_not_found", "voice")),
+        (json!({ "voice": "/etc/passwd.json" }), error(400, "voice_not_found", "voice")),
+        (json!({ "voice": "F1+/tmp/x.json" }), error(400, "voice_not_found", "voice")),
+        (json!({ "voice": "F1:x+F1" }), error(400, "invalid_value", "voice")),
+        (json!({ "voice": ["F1"] }), error(400, "invalid_value", "voice")),
+        (json!({ "response_format": "midi" }), error(400, "unsupported_format", "response_format")),
+        (json!({ "stream_format": "x" }), error(400, "invalid_value", "stream_format")),
+        (json!({ "speed": 9 }), error(400, "invalid_value", "speed")),
+        (json!({ "speed": 0.3 }), error(400, "unsupported_value", "speed")),
+        (json!({ "speed": "fast" }), error(400, "invalid_value", "speed")),
+        (json!({ "sample_rate": 12345 }), error(400, "invalid_value", "sample_rate")),
+        (json!({ "seed": -1 }), error(400, "invalid_value", "seed")),
+        (json!({ "language": "xx" }), error(400, "invalid_value", "language")),
+        (json!({ "silence": 99 }), error(400, "invalid_value", "silence")),
+        (json!({ "steps": 0 }), error(400, "invalid_value", "steps")),
+        (json!({ "steps": "many" }), error(400, "invalid_value", "steps")),
+        (json!({ "model": "orate-default", "top_k": 5 }), error(400, "unsupported_value", "top_k")),
+        (json!({ "ref_audio": "http://127.0.0.1/" }), error(400, "unsupported_value", "ref_audio")),
+        (json!({ "word_timestamps": true }), error(400, "unsupported_value", "word_timestamps")),
+        (json!({ "ssml": true }), error(400, "unsupported_value", "ssml")),
+    ];
+    for (more, want) in cases {
+        let shown = more.to_string().chars().take(60).collect::<String>();
+        assert_eq!(post(&router, SPEECH, &request(more)).await.error(), want, "{shown}");
+    }
+    let no_json = Request::post(SPEECH).body(Body::from("{}")).expect("a request");
+    assert_eq!(send(&router, no_json).await.error(), (415, "unsupported_media_type".to_owned(), None));
+    for wrong in ["", "{", "[]", "7", "{\"input\": \"\\ud800\"}"] {
+        assert_eq!(send(&router, posting(SPEECH, wrong)).await.error().1, "invalid_json", "{wrong}");
+    }
+    let large = format!("{{\"input\": \"{}\"}}", "a".repeat(1 << 20));
+    assert_eq!(send(&router, posting(SPEECH, &large)).await.error(), (413, "too_large".to_owned(), None));
+    assert_eq!(get(&router, SPEECH).await.error(), (405, "method_not_allowed".to_owned(), None));
+    assert_eq!(get(&router, "/v2").await.error(), (404, "route_not_found".to_owned(), None));
+}
+
+#[tokio::test]
+async fn a_batch_has_a_result_for_each_text() {
+    let items = json!({
+        "model": "tts-1", "response_format": "wav", "seed": 3,
+        "items": [{ "input": "One." }, { "input": "" }, { "input": "Three.", "response_format": "flac" }],
+    });
+    let router = router();
+    let answer = post(&router, "/v1/audio/speech/batch", &items).await.json();
+    assert_eq!((&answer["total"], &answer["succeeded"], &answer["failed"]), (&3.into(), &2.into(), &1.into()));
+    let results = answer["results"].as_array().expect("results");
+    let statuses: Vec<_> = results.iter().map(|r| r["status"].as_str().unwrap_or_default()).collect();
+    assert_eq!(statuses, ["success", "error", "success"]);
+    assert_eq!(results[1]["error"]["code"], "text_empty");
+    assert_eq!(results[2]["media_type"], "audio/flac");
+    let alone = json!({ "model": "tts-1", "input": "One.", "response_format": "wav", "seed": 3, "stream": false });
+    let alone = post(&router, SPEECH, &alone).await;
+    assert_eq!(results[0]["audio_data"], BASE64_STANDARD.encode(alone.bytes));
+    for wrong in [json!({}), json!({ "items": [] }), json!({ "items": vec![json!({}); 33] })] {
+        assert_eq!(post(&router, "/v1/audio/speech/batch", &wrong).await.status, 400);
+    }
+}
+
+#[tokio::test]
+async fn captions_have_the_times_of_sentences() {
+    let router = router();
+    let body = request(json!({ "stream": false, "input": "First one.\n\nAnd then the second one." }));
+    let answer = post(&router, "/dev/captioned_speech", &body).await.json();
+    let times = answer["timestamps"].as_array().expect("times");
+    assert_eq!(times.len(), 2, "{times:?}");
+    assert!(times.iter().all(|time| time["source"] == "sentence"));
+    let bytes = BASE64_STANDARD.decode(answer["audio"].as_str().expect("base64")).expect("base64");
+    let seconds = read_audio_bytes("a.wav", bytes, 60.0).expect("a wav file").duration_s();
+    let end = times[1]["end_time"].as_f64().expect("a number");
+    assert!((end - seconds).abs() < 1e-3 && times[0]["end_time"] == times[1]["start_time"]);
+    // Streamed, it is the same in lines.
+    let lines = post(&router, "/dev/captioned_speech", &request(json!({}))).await;
+    let lines = String::from_utf8(lines.bytes).expect("text");
+    assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && lines.lines().count() > 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_stops_the_work() {
+    let server = server(Settings::default());
+    let router = server.router();
+    let text = "This is a sentence that takes a while to speak. ".repeat(200);
+    let response = router.clone().oneshot(posting(SPEECH, &request(json!({ "input": text })).to_string()));
+    let mut body = response.await.expect("an answer").into_body().into_data_stream();
+    assert!(body.next().await.expect("sound").is_ok());
+    assert_eq!(server.in_flight(), 1);
+    drop(body);
+    let left = Instant::now();
+    while server.in_flight() > 0 {
+        assert!(left.elapsed() < Duration::from_secs(5), "it goes on speaking");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("text");
+    assert!(metrics.contains("orate_cancelled_total{reason=\"client\"} 1"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
+    let settings = Settings { queue: 1, stall_timeout: Duration::from_millis(300), ..Settings::default() };
+    let server = server(settings);
+    let router = server.router();
+    let text = "This is a sentence that takes a while to speak. ".repeat(200);
+    let body = request(json!({ "input": text })).to_string();
+    // Two speak, one waits, and none of them is read.
+    let mut open = vec![];
+    for _ in 0..2 {
+        open.push(router.clone().oneshot(posting(SPEECH, &body)).await.expect("an answer"));
+    }
+    let waiting = tokio::spawn(router.clone().oneshot(posting(SPEECH, &body)));
+    while server.in_flight() < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let full = send(&router, posting(SPEECH, &body)).await;
+    assert_eq!(full.error(), (503, "overloaded".to_owned(), None));
+    assert_eq!(full.header("retry-after"), "1");
+    // Those that take nothing are given up, and the one that waits is spoken to.
+    assert_eq!(waiting.await.expect("no panic").expect("an answer").status(), 200);
+    for response in open {
+        let end = response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;
+        assert!(end.is_err(), "a part is not taken for the whole");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_lets_nobody_in() {
+    let server = server(Settings::default());
+    let router = server.router();
+    assert_eq!(get(&router, "/ready").await.status, 200);
+    server.drain();
+    assert_eq!(get(&router, "/ready").await.error(), (503, "draining".to_owned(), None));
+    assert_eq!(post(&router, SPEECH, &request(json!({}))).await.error().1, "draining");
+    assert_eq!(get(&router, "/health").await.status, 200);
+    let loading = orate_server::Server::new(Settings { quiet: true, ..Settings::default() });
+    assert_eq!(get(&loading.router(), "/ready").await.error(), (503, "loading".to_owned(), None));
+}
