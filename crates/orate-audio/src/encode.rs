@@ -1,6 +1,12 @@
 //! Encoders of streams: bytes go out as samples come in.
 
+#[cfg(feature = "aac")]
+mod aac;
 mod flac;
+#[cfg(feature = "mp3")]
+mod mp3;
+#[cfg(feature = "opus")]
+mod opus;
 mod pcm;
 
 use crate::error::{AudioError, Result, check_sample_rate, check_samples};
@@ -33,15 +39,15 @@ pub struct EncoderSettings {
     /// Sample rate of the stream in Hz; audio of another rate is resampled. `None` is
     /// [`AudioFormat::nearest_rate`].
     pub sample_rate: Option<u32>,
-    /// Bits per second of lossy formats. `None` is 48,000 for Opus, and for MP3 and AAC 64,000 up to 24 kHz and
-    /// 128,000 beyond.
+    /// Bits per second of lossy formats. `None` is 48,000 for Opus; for MP3 and AAC it is 32,000 below 16 kHz,
+    /// 64,000 up to 24 kHz and 128,000 beyond.
     pub bit_rate: Option<u32>,
 }
 
 /// Encodes mono audio as its samples arrive, in bounded memory and without seeking.
 ///
-/// The bytes do not depend on how the samples were divided, and come after at most 60 ms of samples. A
-/// stream that breaks off plays up to there.
+/// The bytes do not depend on how the samples were divided, and come after at most 60 ms of samples; for AAC
+/// after 3072 samples, for MP3 below 11 kHz after 85 ms. A stream that breaks off plays up to there.
 ///
 /// ```
 /// use orate_audio::{AudioFormat, EncoderSettings, StreamEncoder};
@@ -102,7 +108,14 @@ impl StreamEncoder {
             AudioFormat::Raw16 => Box::new(pcm::Pcm::raw(WavFormat::Pcm16)),
             AudioFormat::RawFloat => Box::new(pcm::Pcm::raw(WavFormat::Float32)),
             AudioFormat::Flac => Box::new(flac::Flac::new(rate)?),
-            AudioFormat::Mp3 | AudioFormat::Opus | AudioFormat::Aac => {
+            #[cfg(feature = "mp3")]
+            AudioFormat::Mp3 => Box::new(mp3::Mp3::new(rate, settings.bit_rate)?),
+            #[cfg(feature = "opus")]
+            AudioFormat::Opus => Box::new(opus::Opus::new(rate, settings.bit_rate)?),
+            #[cfg(feature = "aac")]
+            AudioFormat::Aac => Box::new(aac::Aac::new(rate, settings.bit_rate)?),
+            #[allow(unreachable_patterns, reason = "with all features, none is left")]
+            _ => {
                 let known = AudioFormat::available().map(AudioFormat::name).collect::<Vec<_>>().join(", ");
                 return Err(AudioError::NotBuilt { format: format.name(), known });
             }
@@ -205,6 +218,16 @@ pub fn encode(
         bytes[..header.len()].copy_from_slice(&header);
     }
     Ok(bytes)
+}
+
+/// Bits per second of MP3 and AAC.
+#[cfg(any(feature = "mp3", feature = "aac"))]
+fn bit_rate(sample_rate: u32, wanted: Option<u32>) -> u32 {
+    wanted.unwrap_or(match sample_rate {
+        ..16_000 => 32_000,
+        ..=24_000 => 64_000,
+        _ => 128_000,
+    })
 }
 
 fn list(numbers: &[u32]) -> String {

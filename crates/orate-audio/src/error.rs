@@ -49,14 +49,6 @@ pub enum AudioError {
         source: io::Error,
     },
 
-    /// Writing to a pipe or another stream failed, for example because its reader went away.
-    #[error("cannot write audio to the output stream. Check that its reader is still running.")]
-    WriteStream {
-        /// Error of the system.
-        #[source]
-        source: io::Error,
-    },
-
     /// An encoder rejected the audio.
     #[error("cannot encode as {format}. Write WAV instead.")]
     Encode {

@@ -6,7 +6,7 @@ use crate::error::{AudioError, Result};
 
 /// Sample format of a WAV file or stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum WavFormat {
+pub(crate) enum WavFormat {
     /// 16-bit signed integers, which every player plays.
     #[default]
     Pcm16,

@@ -6,9 +6,8 @@
 //! | to | use |
 //! | --- | --- |
 //! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
-//! | write to a pipe | [`PcmStream`] |
+//! | write to a pipe or socket | [`StreamEncoder`]; [`encode`] for a whole clip |
 //! | read a file | [`read_audio`], [`read_audio_bytes`]; [`read_wav`] for WAV only |
-//! | encode a stream | [`StreamEncoder`]; [`encode`] for a whole clip |
 //! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
 //! | check one that is used as it is | [`check_recording`] |
 //! | change the sample rate | [`resample`]; [`resample_sinc`] with the filters of torchaudio and soxr |
@@ -48,7 +47,6 @@ mod read;
 mod reference;
 mod resample;
 mod stft;
-mod stream;
 mod stream_resampler;
 mod trim;
 mod wav_length;
@@ -58,7 +56,7 @@ pub use compare::{log_spectral_distance_db, snr_db};
 pub use decode::{read_audio, read_audio_bytes};
 pub use encode::{EncoderSettings, StreamEncoder, encode};
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
-pub use format::{AudioFormat, WavFormat, to_pcm16};
+pub use format::{AudioFormat, to_pcm16};
 pub use log_mel::{Compression, LogMel, LogMelConfig};
 pub use loudness::{integrated_loudness, normalize_loudness, peak, peak_dbfs, rms_dbfs};
 pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress, log_compress_whisper};
@@ -68,7 +66,6 @@ pub use read::{Waveform, read_wav};
 pub use reference::{ReferenceOptions, Trim, check_recording, prepare_reference, read_reference};
 pub use resample::{SincFilter, resample, resample_sinc};
 pub use stft::{Padding, Spectrogram, Stft, StftConfig, Window, hann, reflect_pad};
-pub use stream::{PcmStream, wav_stream_header};
 pub use stream_resampler::StreamResampler;
 pub use trim::trim_silence;
 pub use writer::{AudioWriter, write_audio};

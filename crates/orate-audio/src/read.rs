@@ -71,7 +71,8 @@ mod tests {
     use std::{fs, io};
 
     use super::*;
-    use crate::{PcmStream, WavFormat};
+    use crate::format::WavFormat;
+    use crate::{AudioFormat, EncoderSettings, StreamEncoder};
 
     fn read_bytes(bytes: &[u8]) -> Result<Waveform> {
         let folder = tempfile::tempdir().unwrap();
@@ -113,12 +114,15 @@ mod tests {
 
     #[test]
     fn a_saved_stream_is_read_to_its_end() {
-        for (format, odd_bytes) in
-            [(WavFormat::Pcm16, 0), (WavFormat::Pcm16, 1), (WavFormat::Float32, 0), (WavFormat::Float32, 3)]
-        {
-            let mut stream = PcmStream::wav(Vec::new(), 24_000, format).unwrap();
-            stream.write(&[0.5, -0.25, 0.0]).unwrap();
-            let mut bytes = stream.into_inner();
+        for (format, odd_bytes) in [
+            (AudioFormat::Wav16, 0),
+            (AudioFormat::Wav16, 1),
+            (AudioFormat::WavFloat, 0),
+            (AudioFormat::WavFloat, 3),
+        ] {
+            let mut encoder = StreamEncoder::new(format, 24_000, &EncoderSettings::default()).unwrap();
+            let mut bytes = vec![];
+            encoder.push(&[0.5, -0.25, 0.0], &mut bytes).unwrap();
             bytes.resize(bytes.len() + odd_bytes, 0);
             let got = read_bytes(&bytes).unwrap();
             assert_eq!(got.samples, [0.5, -0.25, 0.0], "{format:?} and {odd_bytes} bytes");

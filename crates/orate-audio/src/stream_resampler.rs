@@ -144,3 +144,107 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     }
     sums.iter().sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::snr_db;
+    use crate::resample::resample_sinc;
+
+    const RATES: [(u32, u32); 9] = [
+        (44_100, 24_000),
+        (24_000, 44_100),
+        (44_100, 48_000),
+        (24_000, 48_000),
+        (48_000, 24_000),
+        (44_100, 8000),
+        (8000, 44_100),
+        (44_100, 96_000),
+        (22_050, 16_000),
+    ];
+
+    fn noise(length: usize) -> Vec<f32> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state as i32 as f32 / i32::MAX as f32
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    fn convert(resampler: &mut StreamResampler, mut input: &[f32], pieces: &[usize]) -> Vec<f32> {
+        let mut output = vec![];
+        for &piece in pieces.iter().cycle() {
+            let (now, later) = input.split_at(piece.min(input.len()));
+            resampler.push(now, &mut output);
+            input = later;
+            if input.is_empty() {
+                break;
+            }
+        }
+        resampler.finish(&mut output);
+        output
+    }
+
+    #[test]
+    fn pieces_joined_are_the_whole_clip() {
+        for (from, to) in RATES {
+            let resampler = StreamResampler::new(from, to).unwrap();
+            let mut used = resampler.clone();
+            for length in [0, 1, 2, 147, 1000, 20_001] {
+                let input = noise(length);
+                let whole = convert(&mut resampler.clone(), &input, &[length.max(1)]);
+                let want = resample_sinc(&input, from, to, SincFilter::SoxrHq).unwrap();
+                assert_eq!(whole.len(), want.len(), "{length} samples from {from} to {to} Hz");
+                let error = whole.iter().zip(&want).fold(0.0_f32, |e, (a, b)| e.max((a - b).abs()));
+                assert!(error < 2e-6, "{error}, {length} samples from {from} to {to} Hz");
+                for pieces in [&[1][..], &[441], &[1000, 0, 7]] {
+                    // Also a second stream through the same one.
+                    assert!(convert(&mut used, &input, pieces) == whole, "{pieces:?} from {from} to {to} Hz");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn output_follows_the_input_at_once_and_memory_is_bounded() {
+        for (from, to) in RATES {
+            let mut resampler = StreamResampler::new(from, to).unwrap();
+            let mut output = vec![];
+            for (i, piece) in noise(from as usize).chunks(100).enumerate() {
+                resampler.push(piece, &mut output);
+                let behind =
+                    (i * 100 + piece.len()) as f64 / f64::from(from) - output.len() as f64 / f64::from(to);
+                assert!(behind < 110.0 / f64::from(from.min(to)), "{behind} s from {from} to {to} Hz");
+                assert!(resampler.input.len() < 3000, "from {from} to {to} Hz");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sine_stays_the_same_sine() {
+        for (from, to) in RATES {
+            for part in [0.02, 0.2, 0.45] {
+                let step = std::f64::consts::TAU * f64::from(from.min(to)) * part;
+                let sine = |rate: u32, length: usize| -> Vec<f32> {
+                    (0..length).map(|i| (0.5 * (i as f64 * step / f64::from(rate)).sin()) as f32).collect()
+                };
+                let mut resampler = StreamResampler::new(from, to).unwrap();
+                let got = convert(&mut resampler, &sine(from, from as usize), &[1024]);
+                let want = sine(to, got.len());
+                let inner = got.len() / 4..got.len() * 3 / 4;
+                let snr = snr_db(&want[inner.clone()], &got[inner]).unwrap();
+                assert!(snr > 90.0, "{part} of {from} to {to} Hz: SNR {snr:.1} dB");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_rates_and_impossible_ones() {
+        let input = noise(1000);
+        assert_eq!(convert(&mut StreamResampler::new(8000, 8000).unwrap(), &input, &[9]), input);
+        for (from, to) in [(0, 8000), (8000, u32::MAX), (44_100, 44_101)] {
+            assert!(StreamResampler::new(from, to).is_err(), "{from} to {to}");
+        }
+    }
+}

@@ -63,13 +63,18 @@ impl AudioWriter {
     pub fn create(path: impl AsRef<Path>, sample_rate: u32, format: AudioFormat) -> Result<Self> {
         let path = path.as_ref();
         let encoder = StreamEncoder::new(format, sample_rate, &EncoderSettings::default())?;
-        let output = create(path)?;
+        let mut open = Open { encoder, output: create(path)?, bytes: vec![] };
+        if !open.output.is_seekable() {
+            // Players want the header at once.
+            open.encoder.begin(&mut open.bytes)?;
+            open.write(path)?;
+        }
         Ok(Self {
             path: path.to_owned(),
             sample_rate,
             samples_written: 0,
             wav_limit_bytes: MAX_WAV_DATA_BYTES,
-            open: Some(Open { encoder, output, bytes: vec![] }),
+            open: Some(open),
         })
     }
 
@@ -111,8 +116,6 @@ impl AudioWriter {
             let limit_bytes = self.wav_limit_bytes;
             return Err(AudioError::WavTooLong { path: self.path.clone(), limit_bytes });
         }
-        // Devices and pipes get the header at once, too.
-        open.encoder.begin(&mut open.bytes)?;
         for block in samples.chunks(BLOCK) {
             open.encoder.push(block, &mut open.bytes)?;
             open.write(&self.path)?;
@@ -149,9 +152,14 @@ impl AudioWriter {
 }
 
 impl Open {
-    /// Writes out what is encoded.
+    /// Writes what is encoded, to devices and pipes at once.
     fn write(&mut self, path: &Path) -> Result<()> {
-        self.output.sink().write_all(&self.bytes).map_err(|error| write_error(path, error))?;
+        let mut sink = self.output.sink();
+        let mut write = || {
+            sink.write_all(&self.bytes)?;
+            if self.output.is_seekable() { Ok(()) } else { sink.flush() }
+        };
+        write().map_err(|error| write_error(path, error))?;
         self.bytes.clear();
         Ok(())
     }

@@ -7,8 +7,8 @@ use orate_testing::Counting;
 use orate_testing::fuzz::{Limits, fuzz};
 
 use orate_audio::{
-    AudioFormat, PcmStream, ReferenceOptions, WavFormat, Waveform, read_audio, read_reference, read_wav,
-    resample, snr_db, write_audio,
+    AudioFormat, EncoderSettings, ReferenceOptions, StreamEncoder, Waveform, read_audio, read_reference,
+    read_wav, resample, snr_db, write_audio,
 };
 
 #[global_allocator]
@@ -78,15 +78,22 @@ fn wav_files_are_read_as_by_the_reader_of_wav_files() {
     }
 }
 
+/// A stream whose header says that the length is unknown.
+fn streamed(samples: &[f32], sample_rate: u32, format: AudioFormat) -> Vec<u8> {
+    let mut encoder = StreamEncoder::new(format, sample_rate, &EncoderSettings::default()).expect("begins");
+    let mut bytes = vec![];
+    encoder.push(samples, &mut bytes).expect("encodes");
+    encoder.finish(&mut bytes).expect("ends");
+    bytes
+}
+
 /// As written by `ffmpeg -f wav -` and `orate say -o -`: a header without a length.
 #[test]
 fn a_wav_stream_that_was_saved_is_read_to_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("stream.wav");
-    for format in [WavFormat::Pcm16, WavFormat::Float32] {
-        let mut stream = PcmStream::wav(Vec::new(), 24_000, format).expect("begins");
-        stream.write(&tone(24_000)).expect("writes");
-        let bytes = stream.into_inner();
+    for format in [AudioFormat::Wav16, AudioFormat::WavFloat] {
+        let bytes = streamed(&tone(24_000), 24_000, format);
         for (whole, data) in [(u32::MAX, u32::MAX), (0, 0), (bytes.len() as u32 - 8, u32::MAX)] {
             let mut bytes = bytes.clone();
             let size = bytes.windows(4).position(|w| w == b"data").expect("there are samples") + 4;
@@ -109,10 +116,9 @@ fn a_wav_stream_that_was_saved_is_read_to_its_end() {
 #[test]
 fn recordings_come_through_pipes_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut stream = PcmStream::wav(Vec::new(), 24_000, WavFormat::Pcm16).expect("begins");
-    stream.write(&tone(24_000)).expect("writes");
+    let stream = streamed(&tone(24_000), 24_000, AudioFormat::Wav16);
     let complete = fs::read(write_wav(&folder.path().join("tone.wav"))).expect("reads");
-    for (bytes, samples) in [(stream.into_inner(), 19_200), (complete, 6400)] {
+    for (bytes, samples) in [(stream, 19_200), (complete, 6400)] {
         let pipe = folder.path().join(format!("pipe of {samples}.wav"));
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
         assert!(made.success());
@@ -230,9 +236,7 @@ fn damaged_files_never_panic() {
         write_audio(&path, &tone(8000)[..2000], 8000, format).expect("writes");
         samples.push(fs::read(&path).expect("reads"));
     }
-    let mut stream = PcmStream::wav(Vec::new(), 8000, WavFormat::Pcm16).expect("begins");
-    stream.write(&tone(8000)[..2000]).expect("writes");
-    samples.push(stream.into_inner());
+    samples.push(streamed(&tone(8000)[..2000], 8000, AudioFormat::Wav16));
     // Enough for sixty seconds of many channels, and a resampler.
     let limits = Limits { growth: 0, fixed: 256 << 20 };
     for (name, sample) in

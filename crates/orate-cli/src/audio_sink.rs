@@ -3,8 +3,8 @@
 use crate::failure::UsageError;
 use anyhow::Context;
 use clap::ValueEnum;
-use orate::{AudioError, AudioFormat, AudioWriter, PcmStream, WavFormat};
-use std::io::{self, IsTerminal, Stdout};
+use orate::{AudioFormat, AudioWriter, EncoderSettings, StreamEncoder};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Format of the samples.
@@ -20,6 +20,12 @@ pub enum Format {
     Raw,
     /// Raw 32-bit little-endian floats
     RawFloat,
+    /// MP3, 64 kbit/s up to 24 kHz, else 128
+    Mp3,
+    /// Opus in Ogg, 48 kbit/s
+    Opus,
+    /// AAC in ADTS, in builds with the feature `aac`
+    Aac,
 }
 
 impl Format {
@@ -31,7 +37,23 @@ impl Format {
             Format::Flac => "flac",
             Format::Raw => "raw",
             Format::RawFloat => "raw-float",
+            Format::Mp3 => "mp3",
+            Format::Opus => "opus",
+            Format::Aac => "aac",
         }
+    }
+
+    /// Checks that this build has the format.
+    fn check(self) -> Result<(), UsageError> {
+        if self.of_file().is_available() {
+            return Ok(());
+        }
+        let known = Self::value_variants().iter().filter(|known| known.of_file().is_available());
+        let known = known.map(|known| known.name()).collect::<Vec<_>>().join(", ");
+        let name = self.name();
+        Err(UsageError(format!(
+            "--format {name}: this build of Orate lacks it and has {known}; build with the feature `{name}`"
+        )))
     }
 
     fn of_file(self) -> AudioFormat {
@@ -41,7 +63,16 @@ impl Format {
             Format::Flac => AudioFormat::Flac,
             Format::Raw => AudioFormat::Raw16,
             Format::RawFloat => AudioFormat::RawFloat,
+            Format::Mp3 => AudioFormat::Mp3,
+            Format::Opus => AudioFormat::Opus,
+            Format::Aac => AudioFormat::Aac,
         }
+    }
+
+    /// The format of a file with this extension, if there is one.
+    fn of_extension(path: &Path) -> Option<Format> {
+        let format = AudioFormat::from_extension(path).ok()?;
+        Self::value_variants().iter().copied().find(|known| known.of_file() == format)
     }
 }
 
@@ -59,10 +90,7 @@ impl Output {
     pub fn choose(path: &Path, format: Option<Format>) -> anyhow::Result<Output> {
         if path.as_os_str() == "-" {
             let format = format.unwrap_or(Format::Wav16);
-            if format == Format::Flac {
-                let problem = "-o -: FLAC cannot be streamed; choose wav16, wav-float, raw or raw-float";
-                return Err(UsageError(problem.to_owned()).into());
-            }
+            format.check()?;
             if io::stdout().is_terminal() {
                 let problem = "-o -: standard output is a terminal; send it to a file or a player, \
                                such as `orate say … -o - | aplay`";
@@ -72,28 +100,26 @@ impl Output {
         }
         // Devices and named pipes, such as /dev/null, have no extension.
         let is_special = || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
-        let format = match (format, AudioFormat::from_extension(path)) {
-            (Some(format), _) => format,
-            (None, Ok(AudioFormat::Flac)) => Format::Flac,
-            (None, Ok(_)) => Format::Wav16,
-            (None, Err(_)) if is_special() => Format::Wav16,
-            (None, Err(_)) if path.is_dir() => {
+        let format = match format.or_else(|| Format::of_extension(path)) {
+            Some(format) => format,
+            None if is_special() => Format::Wav16,
+            None if path.is_dir() => {
                 let (folder, file) = (path.display(), path.join("speech.wav"));
                 let problem =
                     format!("-o {folder}: this is a folder; name a file in it, such as {}", file.display());
                 return Err(UsageError(problem).into());
             }
-            (None, Err(_)) => {
+            None => {
                 let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
-                return Err(UsageError(format!(
-                    "-o {}: unknown audio format; use the extension {}, or choose with \
-                     --format",
-                    path.display(),
-                    known.join(" or ")
-                ))
-                .into());
+                let (last, others) = known.split_last().expect("there are formats");
+                let (path, others) = (path.display(), others.join(", "));
+                let problem = format!(
+                    "-o {path}: unknown audio format; use the extension {others} or {last}, or choose with --format"
+                );
+                return Err(UsageError(problem).into());
             }
         };
+        format.check()?;
         Ok(Output { path: Some(path.to_owned()), format })
     }
 
@@ -108,35 +134,40 @@ impl Output {
         if let Some(path) = &self.path {
             return Ok(Sink::File(Box::new(AudioWriter::create(path, sample_rate, format)?)));
         }
-        let samples = match self.format {
-            Format::WavFloat | Format::RawFloat => WavFormat::Float32,
-            _ => WavFormat::Pcm16,
-        };
-        let stream = match format {
-            AudioFormat::Raw16 | AudioFormat::RawFloat => PcmStream::raw(io::stdout(), samples),
-            _ => PcmStream::wav(io::stdout(), sample_rate, samples).map_err(system).context(STDOUT)?,
-        };
-        Ok(Sink::Stream(stream))
+        let encoder = StreamEncoder::new(format, sample_rate, &EncoderSettings::default())?;
+        let mut pipe = Pipe { encoder, bytes: vec![] };
+        pipe.encoder.begin(&mut pipe.bytes)?;
+        pipe.send()?;
+        Ok(Sink::Stream(Box::new(pipe)))
     }
 }
 
 const STDOUT: &str =
     "standard output: cannot write audio. Check the free disk space, or the receiving program.";
 
-/// The system's error without the advice, which fits only files.
-fn system(error: AudioError) -> anyhow::Error {
-    match error {
-        AudioError::WriteStream { source } => source.into(),
-        other => other.into(),
-    }
-}
-
 /// An open output. Dropping it before [`Sink::finish`] leaves no file.
 pub enum Sink {
     /// A file, or a device or pipe with a name.
     File(Box<AudioWriter>),
     /// Standard output.
-    Stream(PcmStream<Stdout>),
+    Stream(Box<Pipe>),
+}
+
+/// A stream on standard output.
+pub struct Pipe {
+    encoder: StreamEncoder,
+    /// Encoded, and not yet sent.
+    bytes: Vec<u8>,
+}
+
+impl Pipe {
+    /// Sends what is encoded, so that a player gets it at once.
+    fn send(&mut self) -> anyhow::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&self.bytes).and_then(|()| stdout.flush()).context(STDOUT)?;
+        self.bytes.clear();
+        Ok(())
+    }
 }
 
 impl Sink {
@@ -152,7 +183,10 @@ impl Sink {
     pub fn write(&mut self, samples: &[f32]) -> anyhow::Result<()> {
         match self {
             Sink::File(writer) => Ok(writer.write(samples)?),
-            Sink::Stream(stream) => stream.write(samples).map_err(system).context(STDOUT),
+            Sink::Stream(pipe) => {
+                pipe.encoder.push(samples, &mut pipe.bytes)?;
+                pipe.send()
+            }
         }
     }
 
@@ -160,7 +194,12 @@ impl Sink {
     pub fn finish(self) -> anyhow::Result<()> {
         match self {
             Sink::File(writer) => Ok(writer.finish()?),
-            Sink::Stream(_) => Ok(()),
+            Sink::Stream(pipe) => {
+                let Pipe { encoder, mut bytes } = *pipe;
+                encoder.finish(&mut bytes)?;
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(&bytes).and_then(|()| stdout.flush()).context(STDOUT)
+            }
         }
     }
 }
@@ -179,8 +218,11 @@ mod tests {
             ("a", Some(Format::Raw), Some(Format::Raw)),
             #[cfg(unix)]
             ("/dev/null", None, Some(Format::Wav16)),
-            ("a.mp3", None, None),
+            ("a.mp3", None, cfg!(feature = "mp3").then_some(Format::Mp3)),
+            ("a.OGG", None, cfg!(feature = "opus").then_some(Format::Opus)),
+            ("a.m4a", None, None),
             ("a", None, None),
+            ("a.wav", Some(Format::Aac), cfg!(feature = "aac").then_some(Format::Aac)),
         ];
         for (path, format, expected) in cases {
             let got = Output::choose(Path::new(path), format).ok().map(|o| o.format);

@@ -41,9 +41,7 @@ pub async fn bytes(body: Body, settings: &Settings, most: usize) -> Result<Vec<u
             let message = format!("the body has more than {most} bytes");
             Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
         }
-        Ok(Err(_)) => {
-            Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", "the body broke off"))
-        }
+        Ok(Err(_)) => Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", "the body broke off")),
         Err(_) => {
             let message = format!("the body took longer than {} s", settings.body_timeout.as_secs());
             Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timed_out", message))

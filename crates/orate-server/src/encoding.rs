@@ -60,7 +60,7 @@ pub struct Encoding {
     /// Samples per second of the answer.
     pub sample_rate: u32,
     /// Bits per second of formats with loss; `None` for what suits speech.
-    pub bit_rate: Option<u32>,
+    bit_rate: Option<u32>,
     model_rate: u32,
 }
 
@@ -89,6 +89,15 @@ impl Encoding {
         Ok(Encoding { format, sample_rate, bit_rate: None, model_rate })
     }
 
+    /// The same with so many bits per second, which formats without loss ignore.
+    ///
+    /// # Errors
+    /// The format cannot have them: 400.
+    pub fn with_bit_rate(self, bit_rate: Option<u32>) -> Result<Encoding> {
+        let encoding = Encoding { bit_rate, ..self };
+        encoding.encoder().map(|_| encoding)
+    }
+
     /// An encoder for an answer.
     ///
     /// # Errors
@@ -98,6 +107,6 @@ impl Encoding {
         settings.sample_rate = Some(self.sample_rate);
         settings.bit_rate = self.bit_rate;
         StreamEncoder::new(self.format.audio, self.model_rate, &settings)
-            .map_err(|e| ApiError::field("unsupported_value", "sample_rate", e.to_string()))
+            .map_err(|e| ApiError::field("unsupported_format", "sample_rate", e.to_string()))
     }
 }

@@ -63,6 +63,12 @@ impl ApiError {
         ApiError { status, ..self }
     }
 
+    /// The same error about another field.
+    #[must_use]
+    pub fn about(self, param: &str) -> ApiError {
+        ApiError { param: Some(param.to_owned()), ..self }
+    }
+
     /// The same error, which would happen again.
     #[must_use]
     pub fn that_stays(self) -> ApiError {

@@ -33,12 +33,7 @@ impl Fields {
         }
     }
 
-    fn typed<T>(
-        &mut self,
-        name: &str,
-        kind: &str,
-        read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>> {
+    fn typed<T>(&mut self, name: &str, kind: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let wrong = || {
             let got = value.to_string().chars().take(60).collect::<String>();

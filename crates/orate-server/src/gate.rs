@@ -15,8 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// Routes that need no key.
-const OPEN: [&str; 7] =
-    ["/", "/page.css", "/page.js", "/health", "/ready", "/openapi.json", "/favicon.svg"];
+const OPEN: [&str; 7] = ["/", "/page.css", "/page.js", "/health", "/ready", "/openapi.json", "/favicon.svg"];
 /// Routes that need none where lists are open.
 const LISTS: [&str; 4] = ["/v1/models", "/v1/models/{id}", "/v1/audio/models", "/v1/audio/voices"];
 
@@ -55,7 +54,8 @@ impl Record {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let (status, time) = (*self.status.get_mut().unwrap_or_else(PoisonError::into_inner), self.begun.elapsed());
+        let (status, time) =
+            (*self.status.get_mut().unwrap_or_else(PoisonError::into_inner), self.begun.elapsed());
         self.shared.metrics.answered(&self.route, status, time);
         let mut all = vec![("route", self.route.clone().into()), ("status", status.into())];
         all.append(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));

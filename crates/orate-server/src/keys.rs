@@ -111,7 +111,8 @@ mod tests {
         assert_eq!(keys.name_of(&key), Some("ada"));
         assert_eq!(keys.name_of("orate-x"), None);
         assert_ne!(Keys::generate("ada").expect("random numbers")[0], key);
-        for wrong in ["ada", "ada:12", &format!("ada:{}", "g".repeat(64)), &format!("ada:{}", "é".repeat(32))] {
+        for wrong in ["ada", "ada:12", &format!("ada:{}", "g".repeat(64)), &format!("ada:{}", "é".repeat(32))]
+        {
             let e = Keys::parse(wrong).expect_err(wrong);
             assert!(e.starts_with("line 1:") && !e.contains(wrong), "{e}");
         }

@@ -10,8 +10,8 @@
 //! answers on one.
 
 mod body;
-mod encoding;
 mod elevenlabs;
+mod encoding;
 mod error;
 mod fields;
 mod gate;

@@ -1,6 +1,6 @@
 //! Lists of models and voices; voices from recordings; facts about the server.
 
-use crate::body::{self, bytes};
+use crate::body;
 use crate::error::{ApiError, Result, json_response, of_library};
 use crate::fields::Fields;
 use crate::models::{self, Model};
@@ -96,7 +96,8 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
     let is_kept = store.names().is_ok_and(|names| names.contains(&name));
     store.check(&name, upload.overwrite).map_err(|e| of_library(&e, verbose))?;
     if !is_kept && store.names().is_ok_and(|names| names.len() >= shared.settings.max_voices) {
-        let message = format!("{} voices are kept, as many as allowed; delete some", shared.settings.max_voices);
+        let message =
+            format!("{} voices are kept, as many as allowed; delete some", shared.settings.max_voices);
         return Err(ApiError::new(StatusCode::CONFLICT, "too_many_voices", message).that_stays());
     }
     let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -242,9 +243,4 @@ pub async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response> {
 pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], shared.metrics.text(&shared)).into_response()
-}
-
-/// Reads a body that nobody needs, so that the connection can go on.
-pub async fn discard(request: Request, settings: &Settings) {
-    let _ = bytes(request.into_body(), settings, 1 << 16).await;
 }

@@ -193,7 +193,12 @@ pub fn with_speed(model: &Model, options: Options, speed: f64) -> Result<Options
 }
 
 /// Options with an option of the model. `theirs` names it in errors.
-fn set(model: &Model, options: Options, (ours, theirs): (&'static str, &str), value: &Value) -> Result<Options> {
+fn set(
+    model: &Model,
+    options: Options,
+    (ours, theirs): (&'static str, &str),
+    value: &Value,
+) -> Result<Options> {
     let spec = model.engine.model().accepts().iter().find(|spec| spec.name == ours);
     let kind = spec.map_or(OptionKind::Text, |spec| spec.kind);
     let typed = match (kind, value) {
@@ -230,7 +235,10 @@ fn refuse_what_is_elsewhere(fields: &mut Fields) -> Result<()> {
         return refused("ref_audio", "send the recording to POST /v1/audio/voices and name the voice here");
     }
     if fields.switch("word_timestamps")? == Some(true) {
-        return refused("word_timestamps", "times of words are not there yet; /dev/captioned_speech has those of sentences");
+        return refused(
+            "word_timestamps",
+            "times of words are not there yet; /dev/captioned_speech has those of sentences",
+        );
     }
     for name in ["ssml", "tags"] {
         if fields.switch(name)? == Some(true) {

@@ -3,7 +3,6 @@
 use crate::Server;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Most bytes of a header.
 const MOST_HEADER: usize = 16 << 10;
@@ -51,32 +50,48 @@ impl Listener {
 pub async fn serve(server: &Server, listener: Listener, end: impl Future<Output = ()>, drain: Duration) {
     let settings = &server.0.settings;
     let connections = Arc::new(Semaphore::new(settings.connections));
-    let (graceful, router) = (GracefulShutdown::new(), server.router());
+    let (ending, ended) = watch::channel(());
+    let router = server.router();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(settings.header_timeout).max_buf_size(MOST_HEADER);
     tokio::pin!(end);
     loop {
-        let place = tokio::select! {
-            place = connections.clone().acquire_owned() => place,
+        let next = async {
+            let place = connections.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, stream) = tokio::select! {
+            next = next => next,
             () = &mut end => break,
         };
-        let stream = tokio::select! {
-            stream = listener.accept() => stream,
-            () = &mut end => break,
-        };
-        let (Ok(stream), Ok(place)) = (stream, place) else {
+        let (Ok(place), Ok(stream)) = (place, stream) else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let service = TowerToHyperService::new(router.clone());
         let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
-        let connection = graceful.watch(connection);
+        let mut ended = ended.clone();
         tokio::spawn(async move {
-            let _ = connection.await;
+            tokio::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                _ = ended.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
             drop(place);
         });
     }
     server.drain();
-    drop(listener);
-    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
+    drop((listener, ending));
+    let all = u32::try_from(settings.connections).unwrap_or(u32::MAX);
+    let answered = async {
+        let _ = connections.acquire_many(all).await;
+        // Sockets with text in parts have left their connections.
+        while server.in_flight() > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let _ = tokio::time::timeout(drain, answered).await;
 }

@@ -92,7 +92,9 @@ impl Sink {
                 let message = match stream.next().await {
                     Some(Ok(Frame::Text(text))) => parse(&text),
                     Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => continue,
-                    Some(Ok(Frame::Binary(_))) => Err(ApiError::field("invalid_json", "", "send text, not bytes")),
+                    Some(Ok(Frame::Binary(_))) => {
+                        Err(ApiError::field("invalid_json", "", "send text, not bytes"))
+                    }
                     Some(Ok(Frame::Close(_)) | Err(_)) | None => return,
                 };
                 if sender.send(message).await.is_err() {
@@ -218,7 +220,9 @@ impl Session {
     }
 
     async fn fail(&mut self, e: &ApiError) -> std::result::Result<(), Gone> {
-        self.sink.json(&json!({ "type": "error", "message": e.message, "code": e.code, "param": e.param })).await
+        self.sink
+            .json(&json!({ "type": "error", "message": e.message, "code": e.code, "param": e.param }))
+            .await
     }
 
     /// Takes a message of the client.

@@ -103,7 +103,7 @@ impl Answer {
                     answer.first = Some(bytes);
                     return Ok(answer);
                 }
-                Some(Message::Piece { text, .. }) => answer.pieces.push(text),
+                Some(Message::Piece { text }) => answer.pieces.push(text),
                 Some(Message::Started | Message::PieceEnd { .. }) => {}
                 Some(Message::Failed(e)) => return Err(e),
                 // Every format has a header, or the text has sound.
@@ -115,7 +115,7 @@ impl Answer {
     /// The next message; the first sound first.
     pub async fn next(&mut self) -> Option<Message> {
         if let Some(text) = (!self.pieces.is_empty()).then(|| self.pieces.remove(0)) {
-            return Some(Message::Piece { index: 0, text });
+            return Some(Message::Piece { text });
         }
         if let Some(bytes) = self.first.take() {
             return Some(Message::Audio(bytes));
@@ -235,7 +235,8 @@ fn headers(speech: &Speech) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut set = |name: &'static str, value: String| {
         // Names of voices may have letters that headers cannot.
-        let plain: String = value.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+        let plain: String =
+            value.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
         if let Ok(value) = HeaderValue::from_str(&plain) {
             headers.insert(HeaderName::from_static(name), value);
         }
@@ -284,7 +285,8 @@ pub async fn batch(
         None => return Err(ApiError::missing("items")),
     };
     let defaults = shared_fields(fields.rest());
-    let work = items.into_iter().map(|item| one_of(&shared, models, item, &defaults, &record, key.as_deref()));
+    let work =
+        items.into_iter().map(|item| one_of(&shared, models, item, &defaults, &record, key.as_deref()));
     let spoken: Vec<Result<Value>> = work.collect::<FuturesOrdered<_>>().collect().await;
     let (mut results, mut succeeded) = (vec![], 0);
     for (index, result) in spoken.into_iter().enumerate() {
@@ -378,7 +380,7 @@ impl Captions {
         loop {
             match self.answer.next().await {
                 Some(Message::Audio(bytes)) => return Ok(Some((bytes, None))),
-                Some(Message::Piece { text, .. }) => self.piece = text,
+                Some(Message::Piece { text }) => self.piece = text,
                 Some(Message::PieceEnd { seconds: [start, end] }) => {
                     let word = json!({
                         "word": self.piece, "start_time": start, "end_time": end, "source": "sentence",

@@ -27,8 +27,6 @@ pub enum Message {
     Started,
     /// A piece of the text begins.
     Piece {
-        /// Number of the piece.
-        index: usize,
         /// The piece as the model reads it.
         text: String,
     },
@@ -218,7 +216,9 @@ fn speak(
         if begun.elapsed() > shared.settings.request_timeout {
             shared.metrics.cancelled("timeout");
             let message = "speaking took longer than the server allows; send a shorter text";
-            return Err(ApiError::new(axum::http::StatusCode::GATEWAY_TIMEOUT, "timed_out", message).that_stays());
+            return Err(
+                ApiError::new(axum::http::StatusCode::GATEWAY_TIMEOUT, "timed_out", message).that_stays()
+            );
         }
         if piece.is_none_or(|(index, _)| index != chunk.index) {
             if let Some((_, first)) = piece.replace((chunk.index, samples))
@@ -226,7 +226,7 @@ fn speak(
             {
                 return Ok(None);
             }
-            if !outlet.send(Message::Piece { index: chunk.index, text: chunk.text.clone() }) {
+            if !outlet.send(Message::Piece { text: chunk.text.clone() }) {
                 return Ok(None);
             }
         }

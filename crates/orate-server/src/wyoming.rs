@@ -78,7 +78,12 @@ impl Event {
 }
 
 /// Writes an event. Its data follows the line, which some readers limit to 64 kB.
-async fn send(to: &mut (impl AsyncWrite + Unpin), kind: &str, data: &Value, payload: &[u8]) -> io::Result<()> {
+async fn send(
+    to: &mut (impl AsyncWrite + Unpin),
+    kind: &str,
+    data: &Value,
+    payload: &[u8],
+) -> io::Result<()> {
     let data = data.to_string();
     let header = json!({
         "type": kind, "version": env!("CARGO_PKG_VERSION"), "data_length": data.len(),

@@ -19,8 +19,8 @@ impl Audio {
         self.samples.len() as f64 / f64::from(self.sample_rate)
     }
 
-    /// Writes a file in the format of its extension: `.wav` (16 bit) or `.flac`. The file appears whole or
-    /// not at all.
+    /// Writes a file in the format of its extension: `.wav` (16 bit), `.flac`, and with the features of these
+    /// names `.mp3`, `.opus` (or `.ogg`) and `.aac`. The file appears whole or not at all.
     ///
     /// # Errors
     /// The extension is unknown, or the file cannot be written.

@@ -32,7 +32,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use families::*;
 pub use options::{DeviceChoice, EngineOptions, ModelSource, PrecisionChoice};
 pub use orate_audio::{
-    AudioError, AudioFormat, AudioWriter, PcmStream, WavFormat, check_output, plot_png, write_output,
+    AudioError, AudioFormat, AudioWriter, EncoderSettings, StreamEncoder, StreamResampler, check_output,
+    plot_png, write_output,
 };
 pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{

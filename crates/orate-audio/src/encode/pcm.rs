@@ -3,7 +3,6 @@
 use super::Encode;
 use crate::error::Result;
 use crate::format::{WavFormat, to_pcm16};
-use crate::stream::wav_stream_header;
 
 pub struct Pcm {
     format: WavFormat,
@@ -24,7 +23,7 @@ impl Pcm {
 
 impl Encode for Pcm {
     fn begin(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
-        bytes.extend(self.header.iter().flat_map(|&rate| wav_stream_header(rate, self.format)));
+        bytes.extend(self.header.iter().flat_map(|&rate| open_header(rate, self.format)));
         Ok(())
     }
 
@@ -42,7 +41,7 @@ impl Encode for Pcm {
     }
 
     fn header(&self) -> Option<Vec<u8>> {
-        let mut header = wav_stream_header(self.header?, self.format);
+        let mut header = open_header(self.header?, self.format);
         let length = header.len();
         // Longer ones stay of unknown length.
         if let Ok(riff) = u32::try_from(self.data_bytes + length as u64 - 8) {
@@ -52,4 +51,10 @@ impl Encode for Pcm {
         }
         Some(header)
     }
+}
+
+/// The header of a WAV stream: with the conventional length `0xFFFFFFFF` for "unknown", which players take as
+/// "until the end".
+fn open_header(sample_rate: u32, format: WavFormat) -> Vec<u8> {
+    format.spec(sample_rate).into_header_for_infinite_file()
 }

@@ -40,7 +40,13 @@ pub struct Args {
     /// More models to serve: a path, or a path and a name (PATH=NAME); may be repeated
     ///
     /// The first --model is the one that requests for models of OpenAI get.
-    #[arg(long = "model", short, value_name = "PATH[=NAME]", env = "ORATE_SERVE_MODEL", value_delimiter = ',')]
+    #[arg(
+        long = "model",
+        short,
+        value_name = "PATH[=NAME]",
+        env = "ORATE_SERVE_MODEL",
+        value_delimiter = ','
+    )]
     models: Vec<String>,
 
     /// Texts that a model speaks at once [default: what suits model and device]
@@ -52,27 +58,63 @@ pub struct Args {
     queue: usize,
 
     /// Seconds that a request may wait
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "ORATE_SERVE_QUEUE_TIMEOUT", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        env = "ORATE_SERVE_QUEUE_TIMEOUT",
+        hide_short_help = true
+    )]
     queue_timeout: u64,
 
     /// Seconds that a request may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, env = "ORATE_SERVE_REQUEST_TIMEOUT", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600,
+        env = "ORATE_SERVE_REQUEST_TIMEOUT",
+        hide_short_help = true
+    )]
     request_timeout: u64,
 
     /// Seconds that a client may take nothing of its answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "ORATE_SERVE_STALL_TIMEOUT", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        env = "ORATE_SERVE_STALL_TIMEOUT",
+        hide_short_help = true
+    )]
     stall_timeout: u64,
 
     /// Seconds that running requests get after a signal to end
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "ORATE_SERVE_DRAIN_TIMEOUT", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        env = "ORATE_SERVE_DRAIN_TIMEOUT",
+        hide_short_help = true
+    )]
     drain_timeout: u64,
 
     /// Connections at once
-    #[arg(long, value_name = "N", default_value_t = 1024, env = "ORATE_SERVE_CONNECTIONS", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1024,
+        env = "ORATE_SERVE_CONNECTIONS",
+        hide_short_help = true
+    )]
     connections: usize,
 
     /// Most characters of a text
-    #[arg(long, value_name = "N", default_value_t = 20_000, env = "ORATE_SERVE_MAX_INPUT_CHARS", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20_000,
+        env = "ORATE_SERVE_MAX_INPUT_CHARS",
+        hide_short_help = true
+    )]
     max_input_chars: usize,
 
     #[command(flatten)]
@@ -126,11 +168,23 @@ struct Access {
     max_per_key: Option<usize>,
 
     /// Name under which the server is asked for besides localhost; may be repeated
-    #[arg(long, value_name = "NAME", env = "ORATE_SERVE_ALLOW_HOST", value_delimiter = ',', hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "ORATE_SERVE_ALLOW_HOST",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
     allow_host: Vec<String>,
 
     /// Origin of pages that may ask, such as https://example.org; may be repeated
-    #[arg(long, value_name = "ORIGIN", env = "ORATE_SERVE_CORS_ORIGIN", value_delimiter = ',', hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "ORATE_SERVE_CORS_ORIGIN",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
     cors_origin: Vec<String>,
 }
 
@@ -143,11 +197,23 @@ struct Voices {
     no_uploads: bool,
 
     /// Voices that are kept at most
-    #[arg(long, value_name = "N", default_value_t = 1000, env = "ORATE_SERVE_MAX_VOICES", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        env = "ORATE_SERVE_MAX_VOICES",
+        hide_short_help = true
+    )]
     max_voices: usize,
 
     /// Another name for a voice, such as alloy=F2; may be repeated
-    #[arg(long, value_name = "NAME=VOICE", env = "ORATE_SERVE_ALIAS", value_delimiter = ',', hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "NAME=VOICE",
+        env = "ORATE_SERVE_ALIAS",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
     alias: Vec<String>,
 }
 
@@ -185,7 +251,12 @@ async fn serve(args: &Args, settings: Settings, models: Vec<(EngineArgs, String)
             let served = Served { id, engine, streams };
             warm_up(&served)?;
             if !quiet {
-                print::note(&format!("{}: {} on {}", served.id, served.engine.model_name(), served.engine.device()));
+                print::note(&format!(
+                    "{}: {} on {}",
+                    served.id,
+                    served.engine.model_name(),
+                    served.engine.device()
+                ));
             }
             Ok(served)
         };
@@ -349,13 +420,13 @@ async fn listen(address: &str) -> anyhow::Result<(Listener, String)> {
         {
             // A socket that a killed server has left behind, and nobody listens to.
             if std::os::unix::net::UnixStream::connect(path).is_err()
-                && std::fs::symlink_metadata(path).is_ok_and(|m| {
-                    std::os::unix::fs::FileTypeExt::is_socket(&m.file_type())
-                })
+                && std::fs::symlink_metadata(path)
+                    .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()))
             {
                 std::fs::remove_file(path)?;
             }
-            let listener = tokio::net::UnixListener::bind(path).with_context(|| format!("--listen {address}"))?;
+            let listener =
+                tokio::net::UnixListener::bind(path).with_context(|| format!("--listen {address}"))?;
             return Ok((Listener::Unix(listener), address.to_owned()));
         }
         #[cfg(not(unix))]

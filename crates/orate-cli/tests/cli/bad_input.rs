@@ -70,7 +70,7 @@ fn options_out_of_range() {
         (&["--threads", "0"], &["--threads", "1..=1024"]),
         (&["--device", "abacus"], &["--device", "`abacus`", "auto, cpu"]),
         (&["--isa", "mmx"], &["--isa", "`mmx`", "portable"]),
-        (&["--format", "mp3"], &["--format", "wav16"]),
+        (&["--format", "aiff"], &["--format", "wav16"]),
         (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16, q8_0"]),
         (&["--kv", "f16"], &["kv is f16", "keep no keys and values"]),
         (&["--precision-allow", "vocoder.*"], &["`vocoder.*`", "no weight of this model", "--tensors"]),
@@ -172,9 +172,13 @@ fn outputs_that_cannot_be_written() {
     say("folder.wav", &[]).fails(1, &["folder.wav: cannot create", "this is a folder"]);
     say("folder.wav", &["--format", "raw"]).fails(1, &["folder.wav: cannot create", "this is a folder"]);
     say(".", &[]).fails(2, &["-o .: this is a folder", "speech.wav"]);
-    say("a.ogg", &[]).fails(2, &["a.ogg", ".wav or .flac", "--format"]);
+    say("a.m4a", &[]).fails(2, &["a.m4a", ".wav, .flac", "--format"]);
     say("a", &[]).fails(2, &["-o a:", "--format"]);
-    say("-", &["--format", "flac"]).fails(2, &["FLAC cannot be streamed", "wav16"]);
+    if !cfg!(feature = "aac") {
+        say("a.wav", &["--format", "aac"])
+            .fails(2, &["--format aac", "lacks it and has wav16", "feature `aac`"]);
+        say("a.aac", &[]).fails(2, &["a.aac", ".wav, .flac", "--format"]);
+    }
     assert_eq!(folder.files(), ["file", "folder.wav"]);
 }
 
@@ -197,7 +201,7 @@ fn a_folder_without_permission() {
 #[test]
 fn a_full_disk() {
     let folder = Folder::new();
-    for format in ["wav16", "flac", "raw"] {
+    for format in crate::util::encoded_formats().iter().chain(&["wav16", "flac", "raw"]) {
         let run = folder.orate(&["say", "Hello.", "-o", "/dev/full", "--format", format]);
         run.fails(1, &["/dev/full", "No space left"]);
     }

@@ -1,6 +1,6 @@
 //! Successful speech.
 
-use crate::util::{Folder, repository, tiny};
+use crate::util::{Folder, encoded_formats, repository, tiny};
 use orate_audio::{peak_dbfs, read_wav, rms_dbfs};
 
 const SENTENCE: &str = "The kettle is on, and the rain has stopped.";
@@ -96,6 +96,9 @@ fn formats_hold_the_same_samples() {
     let flac = folder.read("a.flac");
     assert!(flac.starts_with(b"fLaC") && flac.len() < pcm.len(), "{} bytes", flac.len());
 
+    let streamed = folder.orate(&["say", SENTENCE, "-o", "-", "--format", "flac"]).ok().stdout;
+    assert_eq!(streamed.len(), flac.len(), "a stream differs in what its header leaves open");
+
     folder.orate(&["say", SENTENCE, "-o", "a.raw", "--format", "raw"]).ok();
     assert!(folder.read("a.raw") == pcm);
 
@@ -111,6 +114,31 @@ fn formats_hold_the_same_samples() {
     let run = folder.orate(&["say", SENTENCE, "-o", "-", "--format", "raw"]).ok();
     assert!(run.stdout == pcm);
     assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn encoded_files_are_the_same_speech() {
+    let folder = Folder::new();
+    folder.orate(&["say", SENTENCE, "-o", "a.wav"]).ok();
+    let wave = read_wav(folder.path("a.wav")).unwrap();
+    for format in encoded_formats() {
+        let file = format!("a.{format}");
+        let run = folder.orate(&["say", SENTENCE, "-o", &file, "--json"]).ok();
+        assert_eq!(run.json()["format"], *format);
+        let piped = folder.orate(&["say", SENTENCE, "-o", "-", "--format", format]).ok();
+        assert!(piped.stdout == folder.read(&file), "{format}");
+        if *format == "opus" {
+            // Its decoder is not in this workspace; scripts/audio-check has one.
+            assert!(piped.stdout.starts_with(b"OggS"));
+            continue;
+        }
+        let got = orate_audio::read_audio(folder.path(&file), 60.0).unwrap();
+        assert_eq!(got.sample_rate, wave.sample_rate);
+        let more = got.samples.len() - wave.samples.len();
+        assert!(more < 3000, "{format}: {more} samples more");
+        let [was, is] = [&wave, &got].map(|sound| orate_audio::rms_dbfs(&sound.samples));
+        assert!((was - is).abs() < 0.3, "{format}: {is:.1} dB, {was:.1} dB as WAV");
+    }
 }
 
 #[test]

@@ -143,3 +143,15 @@ impl Run {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 }
+
+/// Lossy formats of this build.
+pub fn encoded_formats() -> &'static [&'static str] {
+    &[
+        #[cfg(feature = "mp3")]
+        "mp3",
+        #[cfg(feature = "opus")]
+        "opus",
+        #[cfg(feature = "aac")]
+        "aac",
+    ]
+}

@@ -6,7 +6,8 @@ use axum::http::Request;
 use orate_server::{Keys, Settings};
 
 fn with(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
-    let request = headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
+    let request =
+        headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
     request.body(Body::empty()).expect("a request")
 }
 

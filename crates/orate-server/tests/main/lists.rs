@@ -16,18 +16,24 @@ async fn models_are_listed_for_several_clients() {
     assert_eq!(get(&router, "/v1/models/tts-1").await.json()["id"], "orate-default");
     assert_eq!(get(&router, "/v1/models/other").await.error().0, 404);
     let options = list["data"][0]["options"].as_array().expect("options");
-    assert!(options.iter().any(|option| option["name"] == "steps" && option["range"][1] == 100.0), "{options:?}");
+    assert!(
+        options.iter().any(|option| option["name"] == "steps" && option["range"][1] == 100.0),
+        "{options:?}"
+    );
     assert_eq!(get(&router, "/v1/audio/models").await.json()["models"][0]["name"], "orate-default");
 }
 
 #[tokio::test]
 async fn voices_are_listed_with_their_aliases() {
-    let settings = Settings { aliases: vec![("Anna".into(), engine().voices()[0].name.clone())], ..Settings::default() };
+    let settings =
+        Settings { aliases: vec![("Anna".into(), engine().voices()[0].name.clone())], ..Settings::default() };
     let router = server(settings).router();
     let list = get(&router, "/v1/audio/voices").await.json();
     let of = |kind: &str| {
         let all = list["voices"].as_array().expect("voices").iter();
-        all.filter(|v| v["kind"] == kind).filter_map(|v| v["id"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        all.filter(|v| v["kind"] == kind)
+            .filter_map(|v| v["id"].as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
     };
     let own: Vec<_> = engine().voices().iter().map(|v| v.name.clone()).collect();
     assert_eq!(of("model"), own);

@@ -2,6 +2,7 @@
 
 mod access;
 mod lists;
+mod sockets;
 mod speech;
 
 use axum::Router;

@@ -16,7 +16,8 @@ use tower::ServiceExt as _;
 const SPEECH: &str = "/v1/audio/speech";
 
 fn request(more: Value) -> Value {
-    let mut request = json!({ "model": "tts-1", "input": "Hello there. How are you?", "response_format": "wav" });
+    let mut request =
+        json!({ "model": "tts-1", "input": "Hello there. How are you?", "response_format": "wav" });
     let fields = more.as_object().expect("an object").clone();
     request.as_object_mut().expect("an object").extend(fields);
     request
@@ -60,7 +61,8 @@ async fn events_hold_the_bytes_of_a_stream() {
         assert_eq!(name, format!("event: {}", data["type"].as_str().expect("a name")));
         match data["type"].as_str() {
             Some("speech.audio.delta") => {
-                bytes.extend(BASE64_STANDARD.decode(data["audio"].as_str().expect("base64")).expect("base64"));
+                bytes
+                    .extend(BASE64_STANDARD.decode(data["audio"].as_str().expect("base64")).expect("base64"));
             }
             Some("speech.audio.done") => done = Some(data),
             other => panic!("{other:?}"),
@@ -69,14 +71,17 @@ async fn events_hold_the_bytes_of_a_stream() {
     assert!(bytes == sound.bytes, "joined events are the stream");
     let done = done.expect("an end");
     let usage = &done["usage"];
-    assert!(usage["input_tokens"].as_u64() > Some(10) && usage["output_tokens"].as_u64() > Some(5), "{usage}");
+    assert!(
+        usage["input_tokens"].as_u64() > Some(10) && usage["output_tokens"].as_u64() > Some(5),
+        "{usage}"
+    );
     assert_eq!(done["finish_reason"], "stop");
 }
 
 #[tokio::test]
 async fn every_format_of_the_build_is_sound() {
     let router = router();
-    for format in orate_audio::AudioFormat::available() {
+    for format in AudioFormat::available() {
         let name = match format {
             AudioFormat::Wav16 => "wav",
             AudioFormat::Raw16 => "pcm",
@@ -84,7 +89,7 @@ async fn every_format_of_the_build_is_sound() {
             AudioFormat::Mp3 => "mp3",
             AudioFormat::Opus => "opus",
             AudioFormat::Aac => "aac",
-            AudioFormat::WavFloat | AudioFormat::RawFloat => continue,
+            _ => continue,
         };
         let answer = post(&router, SPEECH, &request(json!({ "response_format": name }))).await;
         assert_eq!(answer.status, 200, "{name}");
@@ -117,7 +122,8 @@ async fn speed_voice_and_rate_have_their_effect() {
     let voices = engine().voices().iter().map(|v| v.name.clone()).collect::<Vec<_>>();
     assert!(voices.iter().any(|name| name == answer.header("x-orate-voice")), "{voices:?}");
     assert_eq!(answer.header("x-orate-ignored"), "instructions");
-    let answer = post(&router, SPEECH, &request(json!({ "voice": { "id": voices[0] }, "lang_code": "a" }))).await;
+    let answer =
+        post(&router, SPEECH, &request(json!({ "voice": { "id": voices[0] }, "lang_code": "a" }))).await;
     assert_eq!(answer.header("x-orate-voice"), voices[0]);
     assert_eq!(answer.header("x-orate-ignored"), "lang_code");
 }
@@ -129,7 +135,8 @@ async fn mixes_are_read_in_both_forms() {
     let [a, b] = [&voices[0], voices.last().expect("voices")];
     let mut sounds = vec![];
     for voice in [format!("{a}:2+{b}"), format!("{a}(2)+{b}"), format!(" {a} (2) + {b} (1)")] {
-        let answer = post(&router, SPEECH, &request(json!({ "voice": voice, "response_format": "pcm" }))).await;
+        let answer =
+            post(&router, SPEECH, &request(json!({ "voice": voice, "response_format": "pcm" }))).await;
         assert_eq!(answer.status, 200, "{voice}");
         assert_eq!(answer.header("x-orate-voice"), format!("{a}:2+{b}:1"));
         sounds.push(answer.bytes);
@@ -198,13 +205,17 @@ async fn a_batch_has_a_result_for_each_text() {
     });
     let router = router();
     let answer = post(&router, "/v1/audio/speech/batch", &items).await.json();
-    assert_eq!((&answer["total"], &answer["succeeded"], &answer["failed"]), (&3.into(), &2.into(), &1.into()));
+    assert_eq!(
+        (&answer["total"], &answer["succeeded"], &answer["failed"]),
+        (&3.into(), &2.into(), &1.into())
+    );
     let results = answer["results"].as_array().expect("results");
     let statuses: Vec<_> = results.iter().map(|r| r["status"].as_str().unwrap_or_default()).collect();
     assert_eq!(statuses, ["success", "error", "success"]);
     assert_eq!(results[1]["error"]["code"], "text_empty");
     assert_eq!(results[2]["media_type"], "audio/flac");
-    let alone = json!({ "model": "tts-1", "input": "One.", "response_format": "wav", "seed": 3, "stream": false });
+    let alone =
+        json!({ "model": "tts-1", "input": "One.", "response_format": "wav", "seed": 3, "stream": false });
     let alone = post(&router, SPEECH, &alone).await;
     assert_eq!(results[0]["audio_data"], BASE64_STANDARD.encode(alone.bytes));
     for wrong in [json!({}), json!({ "items": [] }), json!({ "items": vec![json!({}); 33] })] {
@@ -227,7 +238,9 @@ async fn captions_have_the_times_of_sentences() {
     // Streamed, it is the same in lines.
     let lines = post(&router, "/dev/captioned_speech", &request(json!({}))).await;
     let lines = String::from_utf8(lines.bytes).expect("text");
-    assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && lines.lines().count() > 1);
+    assert!(
+        lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && lines.lines().count() > 1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,7 +284,8 @@ async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
     // Those that take nothing are given up, and the one that waits is spoken to.
     assert_eq!(waiting.await.expect("no panic").expect("an answer").status(), 200);
     for response in open {
-        let end = response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;
+        let end =
+            response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;
         assert!(end.is_err(), "a part is not taken for the whole");
     }
 }

@@ -1,0 +1,96 @@
+//! MP3 of constant bit rate, one frame after another.
+//!
+//! No frame borrows bits of another (no bit reservoir) and no Xing frame comes first, so bytes go out at once
+//! and a stream plays from any frame on.
+
+use rusty_mp3::encode::Mp3Encode;
+use rusty_mp3::encoder_header;
+use rusty_mp3::header::FrameHeader;
+
+use super::{Encode, bit_rate};
+use crate::error::{AudioError, Cause, Result};
+
+/// Samples that encoder and decoder hold back, 528 and 529. As much silence follows, so that all audio comes out.
+const DELAY: usize = 1057;
+
+pub struct Mp3 {
+    encoder: Box<Mp3Encode>,
+    header: FrameHeader,
+    /// Samples of the frame that is not complete.
+    pending: Vec<f32>,
+    /// Samples a frame.
+    block: usize,
+    frames: u64,
+    /// What frames so far lack to the bit rate, in bytes times `sample_rate`.
+    lacking: u32,
+}
+
+impl Mp3 {
+    pub fn new(sample_rate: u32, wanted: Option<u32>) -> Result<Self> {
+        let kbps: &[u32] = match sample_rate {
+            32_000.. => &[32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
+            _ => &[8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
+        };
+        let bit_rate = bit_rate(sample_rate, wanted);
+        if !kbps.iter().any(|kbps| kbps * 1000 == bit_rate) {
+            let want = format!("MP3 at {sample_rate} Hz has one of {} thousand", super::list(kbps));
+            return Err(AudioError::Config { what: "bit_rate", got: bit_rate.to_string(), want });
+        }
+        let header = encoder_header(sample_rate, 1, bit_rate / 1000).map_err(|error| failed(error.into()))?;
+        let block = header.version.samples_per_frame();
+        Ok(Self {
+            encoder: Box::default(),
+            header,
+            pending: Vec::with_capacity(block),
+            block,
+            frames: 0,
+            lacking: 0,
+        })
+    }
+
+    /// Encodes the pending samples.
+    fn frame(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        let rate = self.header.sample_rate;
+        // The size of a frame is rounded down; one byte more, where due, makes up for it.
+        self.lacking += self.block as u32 / 8 * self.header.bitrate_kbps * 1000 % rate;
+        self.header.padding = self.lacking >= rate;
+        self.lacking %= rate;
+        let frame = self.encoder.encode_frame(&self.header, &[&self.pending], None);
+        bytes.extend(frame.map_err(|error| failed(error.into()))?);
+        self.pending.clear();
+        self.frames += 1;
+        Ok(())
+    }
+}
+
+impl Encode for Mp3 {
+    fn begin(&mut self, _: &mut Vec<u8>) -> Result<()> {
+        Ok(())
+    }
+
+    fn push(&mut self, mut samples: &[f32], bytes: &mut Vec<u8>) -> Result<()> {
+        while !samples.is_empty() {
+            let (now, later) = samples.split_at(samples.len().min(self.block - self.pending.len()));
+            self.pending.extend(now.iter().map(|x| x.clamp(-1.0, 1.0)));
+            if self.pending.len() == self.block {
+                self.frame(bytes)?;
+            }
+            samples = later;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        self.push(&[0.0; DELAY], bytes)?;
+        // Players look for a second frame before they believe in the first.
+        while !self.pending.is_empty() || self.frames < 2 {
+            self.pending.resize(self.block, 0.0);
+            self.frame(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(source: Cause) -> AudioError {
+    AudioError::Encode { format: "mp3", source }
+}

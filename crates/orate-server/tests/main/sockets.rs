@@ -1,0 +1,265 @@
+//! Text in parts, over real sockets.
+
+use super::{engine, server};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::{SinkExt as _, StreamExt as _};
+use orate::Options;
+use orate_audio::to_pcm16;
+use orate_server::{Keys, Listener, Server, Settings, serve};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// A server on a port of this machine, until the sender is dropped.
+async fn listening(server: &Server) -> (SocketAddr, oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (end, ended) = oneshot::channel::<()>();
+    let server = server.clone();
+    tokio::spawn(async move {
+        let end = async { drop(ended.await) };
+        serve(&server, Listener::Tcp(listener), end, Duration::from_secs(5)).await;
+    });
+    (address, end)
+}
+
+async fn open(address: SocketAddr, path: &str) -> Socket {
+    connect_async(format!("ws://{address}{path}")).await.expect("a socket").0
+}
+
+async fn say(socket: &mut Socket, message: Value) {
+    socket.send(Message::text(message.to_string())).await.expect("is open");
+}
+
+/// The next message: an object, or sound.
+async fn hear(socket: &mut Socket) -> Result<Value, Vec<u8>> {
+    loop {
+        match socket.next().await.expect("is open").expect("is whole") {
+            Message::Text(text) => return Ok(serde_json::from_str(&text).expect("JSON")),
+            Message::Binary(bytes) => return Err(bytes.to_vec()),
+            _ => {}
+        }
+    }
+}
+
+/// The model's own samples of a text as bytes.
+fn spoken(text: &str) -> Vec<u8> {
+    let audio = engine().speak(text, &Options::default()).expect("speaks");
+    audio.samples.iter().flat_map(|x| to_pcm16(*x).to_le_bytes()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentences_are_spoken_as_they_complete() {
+    let (address, _end) = listening(&server(Settings::default())).await;
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    let rate = engine().sample_rate();
+    say(&mut socket, json!({ "type": "session.config", "response_format": "pcm", "sample_rate": rate }))
+        .await;
+    say(&mut socket, json!({ "type": "input.text", "text": "Good mor" })).await;
+    say(&mut socket, json!({ "type": "input.text", "text": "ning. How are" })).await;
+    // The first sentence is spoken while the second is not complete.
+    let start = hear(&mut socket).await.expect("an object");
+    assert_eq!((&start["type"], &start["sentence_text"]), (&"audio.start".into(), &"Good morning.".into()));
+    let (mut sound, mut done) = (vec![], Value::Null);
+    while done.is_null() {
+        match hear(&mut socket).await {
+            Ok(message) => done = message,
+            Err(bytes) => sound.extend(bytes),
+        }
+    }
+    assert_eq!(
+        (&done["type"], done["total_bytes"].as_u64()),
+        (&"audio.done".into(), Some(sound.len() as u64))
+    );
+    assert!(sound == spoken("Good morning."));
+    say(&mut socket, json!({ "type": "input.text", "text": " you?" })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    let mut kinds = vec![];
+    while kinds.last().is_none_or(|kind| kind != "session.done") {
+        if let Ok(message) = hear(&mut socket).await {
+            kinds.push(message["type"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    assert_eq!(kinds, ["audio.start", "audio.done", "session.done"]);
+    // Errors do not end the session.
+    for wrong in [json!([]), json!({ "type": "x" }), json!({ "type": "input.text" })] {
+        say(&mut socket, wrong).await;
+        assert_eq!(hear(&mut socket).await.expect("an object")["type"], "error");
+    }
+    let mut other = open(address, "/v1/audio/speech/stream").await;
+    say(&mut other, json!({ "type": "input.text", "text": "a" })).await;
+    assert!(
+        hear(&mut other).await.expect("an object")["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("session.config"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_stops_at_once() {
+    let server = server(Settings::default());
+    let (address, _end) = listening(&server).await;
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    say(&mut socket, json!({ "type": "session.config" })).await;
+    let long = "This takes a while, and then some more. ".repeat(100);
+    say(&mut socket, json!({ "type": "input.text", "text": long })).await;
+    while hear(&mut socket).await.is_ok() {}
+    let cancelled = Instant::now();
+    say(&mut socket, json!({ "type": "input.cancel" })).await;
+    let done = loop {
+        match hear(&mut socket).await {
+            Ok(message) if message["type"] == "session.done" => break message,
+            _ => {}
+        }
+    };
+    assert_eq!(done["cancelled"], true);
+    assert!(cancelled.elapsed() < Duration::from_secs(5));
+    while server.in_flight() > 0 {
+        assert!(cancelled.elapsed() < Duration::from_secs(10), "it goes on speaking");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contexts_of_elevenlabs_are_apart() {
+    let [key, line] = Keys::generate("ada").expect("random numbers");
+    let keys = Keys::parse(&line).expect("a line");
+    let (address, _end) = listening(&server(Settings { keys, ..Settings::default() })).await;
+    let rate = engine().sample_rate();
+    let path = format!("/v1/text-to-speech/alloy/multi-stream-input?output_format=pcm_{rate}");
+    let mut socket = open(address, &path).await;
+    say(&mut socket, json!({ "text": "Hello from a. ", "context_id": "a", "xi_api_key": key })).await;
+    say(&mut socket, json!({ "text": "And from b", "context_id": "b", "flush": true })).await;
+    say(&mut socket, json!({ "close_socket": true })).await;
+    let (mut sound, mut ended) = ([vec![], vec![]], vec![]);
+    while ended.len() < 2 {
+        let message = hear(&mut socket).await.expect("an object");
+        let id = message["contextId"].as_str().expect("a context").to_owned();
+        match message["audio"].as_str() {
+            Some(audio) => {
+                sound[usize::from(id == "b")].extend(BASE64_STANDARD.decode(audio).expect("base64"))
+            }
+            None => ended.push(id),
+        }
+    }
+    let voice = engine().voices()[0].name.clone();
+    let of = |text: &str| {
+        let options = Options { voice: Some(voice.clone()), ..Options::default() };
+        let audio = engine().speak(text, &options).expect("speaks");
+        audio.samples.iter().flat_map(|x| to_pcm16(*x).to_le_bytes()).collect::<Vec<u8>>()
+    };
+    assert!(sound[0] == of("Hello from a.") && sound[1] == of("And from b"));
+    // Without a key nothing is spoken.
+    let mut stranger = open(address, &path).await;
+    say(&mut stranger, json!({ "text": "Hello." , "context_id": "a" })).await;
+    assert_eq!(hear(&mut stranger).await.expect("an object")["error"], "invalid_api_key");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn home_assistant_is_answered() {
+    let server = server(Settings::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let task = tokio::spawn(async move { server.wyoming(listener).await });
+    let (reader, mut writer) = TcpStream::connect(address).await.expect("a connection").into_split();
+    let mut reader = BufReader::new(reader);
+    let mut events = async |until: &str| {
+        let (mut kinds, mut sound): (Vec<String>, Vec<u8>) = Default::default();
+        while kinds.last().is_none_or(|kind| kind != until) {
+            let mut line = String::new();
+            reader.read_line(&mut line).await.expect("an event");
+            let header: Value = serde_json::from_str(&line).expect("JSON");
+            let length = |name: &str| header[name].as_u64().unwrap_or(0) as usize;
+            let (mut data, mut payload) = (vec![0; length("data_length")], vec![0; length("payload_length")]);
+            reader.read_exact(&mut data).await.expect("data");
+            reader.read_exact(&mut payload).await.expect("sound");
+            sound.extend(payload);
+            let kind = header["type"].as_str().expect("a type").to_owned();
+            if kinds.last() != Some(&kind) {
+                kinds.push(kind);
+            }
+        }
+        (kinds, sound)
+    };
+    let mut tell = async |kind: &str, data: Value| {
+        let event = json!({ "type": kind, "data": data });
+        writer.write_all(format!("{event}\n").as_bytes()).await.expect("is open");
+    };
+    tell("describe", json!({})).await;
+    assert_eq!(events("info").await.0, ["info"]);
+    tell("synthesize", json!({ "text": "Good morning." })).await;
+    let (kinds, sound) = events("audio-stop").await;
+    assert_eq!(kinds, ["audio-start", "audio-chunk", "audio-stop"]);
+    assert!(sound == spoken("Good morning."));
+    // Text in parts: the whole text in the middle is for servers that know no parts.
+    tell("synthesize-start", json!({})).await;
+    tell("synthesize-chunk", json!({ "text": "Good mor" })).await;
+    tell("synthesize-chunk", json!({ "text": "ning. Fine" })).await;
+    tell("synthesize", json!({ "text": "Good morning. Fine" })).await;
+    tell("synthesize-stop", json!({})).await;
+    let (kinds, sound) = events("synthesize-stopped").await;
+    assert_eq!(kinds, ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]);
+    assert!(sound == [spoken("Good morning."), spoken("Fine")].concat());
+    // What cannot be spoken still ends.
+    tell("synthesize-start", json!({})).await;
+    tell("synthesize-chunk", json!({ "text": "漢字 " })).await;
+    tell("synthesize-stop", json!({})).await;
+    assert_eq!(events("synthesize-stopped").await.0, ["error", "audio-stop", "synthesize-stopped"]);
+    task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strange_requests_end_in_errors() {
+    let settings = Settings {
+        header_timeout: Duration::from_millis(300),
+        body_timeout: Duration::from_millis(300),
+        ..Settings::default()
+    };
+    let (address, end) = listening(&server(settings)).await;
+    let answer = async |bytes: &[u8], halves: bool| {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(bytes).await.expect("is open");
+        if halves {
+            let _ = stream.shutdown().await;
+        }
+        let mut answer = vec![];
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+        assert!(read.is_ok(), "the connection stays open: {}", String::from_utf8_lossy(bytes));
+        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+    };
+    let post = "POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    // A header and a body that never end.
+    assert_eq!(answer(b"GET /health HTTP/1.1\r\nhost:", false).await, "");
+    let slow = format!("{post}connection: close\r\ncontent-length: 100\r\n\r\n{{");
+    assert_eq!(answer(slow.as_bytes(), false).await, "HTTP/1.1 408 Request Timeout");
+    // Lengths that lie, and headers that are too large.
+    let large =
+        format!("{post}connection: close\r\ncontent-length: 99999999999\r\n\r\n{}", "x".repeat(2 << 20));
+    assert!(["HTTP/1.1 413 Payload Too Large", ""].contains(&&*answer(large.as_bytes(), true).await));
+    let header = format!("GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(1 << 17));
+    assert!(answer(header.as_bytes(), true).await.contains("431"));
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"\r\n\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"\xff\xfe\r\n\r\n",
+    ] {
+        let line = answer(garbage, true).await;
+        assert!(line.is_empty() || line.contains("400"), "{line}");
+    }
+    let utf8 = format!("{post}connection: close\r\ncontent-length: 12\r\n\r\n").into_bytes();
+    let utf8 = [utf8, b"{\"input\": \"\xff".to_vec()].concat();
+    assert!(answer(&utf8, false).await.contains("400"));
+    // The server still answers, and ends in order.
+    let health = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    assert_eq!(answer(health, false).await, "HTTP/1.1 200 OK");
+    drop(end);
+}
