@@ -1,5 +1,5 @@
-//! Encodes a recording: `cargo run -p orate-audio --all-features --example encode -- IN OUT [SAMPLE_RATE]`. Prints
-//! the time that it took.
+//! Encodes a recording, and prints how fast:
+//! `cargo run -p orate-audio --all-features --example encode -- IN OUT [SAMPLE_RATE]`
 
 use orate_audio::{AudioFormat, EncoderSettings, encode, read_audio};
 use std::time::Instant;

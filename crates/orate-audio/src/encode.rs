@@ -38,8 +38,8 @@ pub struct EncoderSettings {
     /// Sample rate of the stream in Hz; audio of another rate is resampled. `None` is
     /// [`AudioFormat::nearest_rate`].
     pub sample_rate: Option<u32>,
-    /// Bits per second of lossy formats. `None` is 48,000 for Opus. For MP3 it is 32,000 below 16 kHz, 64,000 up
-    /// to 24 kHz and 128,000 beyond; for AAC 4 a sample, 128,000 at most.
+    /// Bits per second of lossy formats. `None` is 48,000 for Opus; for MP3 32,000 below 16 kHz, 64,000 up to
+    /// 24 kHz and 128,000 beyond; for AAC 4 a sample, at most 128,000.
     pub bit_rate: Option<u32>,
 }
 

@@ -10,7 +10,7 @@ use rusty_mp3::header::FrameHeader;
 use super::Encode;
 use crate::error::{AudioError, Cause, Result};
 
-/// Samples that encoder and decoder hold back, 528 and 529. As much silence follows, so that all audio comes out.
+/// Samples that encoder and decoder hold back, 528 and 529. As much silence at the end pushes them out.
 const DELAY: usize = 1057;
 
 pub struct Mp3 {
