@@ -34,13 +34,12 @@ trait Encode: Send {
 
 /// Settings of a [`StreamEncoder`]; the default suits speech.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct EncoderSettings {
     /// Sample rate of the stream in Hz; audio of another rate is resampled. `None` is
     /// [`AudioFormat::nearest_rate`].
     pub sample_rate: Option<u32>,
-    /// Bits per second of lossy formats. `None` is 48,000 for Opus; for MP3 and AAC it is 32,000 below 16 kHz,
-    /// 64,000 up to 24 kHz and 128,000 beyond.
+    /// Bits per second of lossy formats. `None` is 48,000 for Opus; for MP3 32,000 below 16 kHz, 64,000 up to
+    /// 24 kHz and 128,000 beyond; for AAC 4 a sample, at most 128,000.
     pub bit_rate: Option<u32>,
 }
 
@@ -218,16 +217,6 @@ pub fn encode(
         bytes[..header.len()].copy_from_slice(&header);
     }
     Ok(bytes)
-}
-
-/// Bits per second of MP3 and AAC.
-#[cfg(any(feature = "mp3", feature = "aac"))]
-fn bit_rate(sample_rate: u32, wanted: Option<u32>) -> u32 {
-    wanted.unwrap_or(match sample_rate {
-        ..16_000 => 32_000,
-        ..=24_000 => 64_000,
-        _ => 128_000,
-    })
 }
 
 fn list(numbers: &[u32]) -> String {

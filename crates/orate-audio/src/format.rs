@@ -117,13 +117,13 @@ impl AudioFormat {
         }
     }
 
-    /// The format of a name as [`AudioFormat::name`] returns it, in this build or not.
+    /// Returns the format of a name as [`AudioFormat::name`] returns it, in this build or not.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|format| format.name() == name)
     }
 
-    /// The name by which clients of speech servers ask for the format: `mp3`, `opus`, `aac`, `flac`, `wav`,
-    /// `pcm`; and `wav-float`, `pcm-float`.
+    /// Returns the name by which clients of speech servers ask for the format: `mp3`, `opus`, `aac`, `flac`,
+    /// `wav`, `pcm`; and `wav-float`, `pcm-float`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wav16 => "wav",
@@ -137,7 +137,7 @@ impl AudioFormat {
         }
     }
 
-    /// The usual file name extension, without a dot.
+    /// Returns the usual file name extension, without a dot.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Wav16 | Self::WavFloat => "wav",
@@ -146,7 +146,7 @@ impl AudioFormat {
         }
     }
 
-    /// The media type, for `Content-Type`.
+    /// Returns the media type, for `Content-Type`.
     pub fn mime_type(self) -> &'static str {
         match self {
             Self::Wav16 | Self::WavFloat => "audio/wav",
@@ -158,7 +158,7 @@ impl AudioFormat {
         }
     }
 
-    /// Whether this build can write the format.
+    /// Returns whether this build can write the format.
     pub fn is_available(self) -> bool {
         match self {
             Self::Mp3 => cfg!(feature = "mp3"),
@@ -168,12 +168,12 @@ impl AudioFormat {
         }
     }
 
-    /// The formats that this build can write.
+    /// Returns the formats that this build can write.
     pub fn available() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|format| format.is_available())
     }
 
-    /// The sample rates in Hz that the format can have, ascending; `None` if it can have any.
+    /// Returns the sample rates in Hz that the format can have, ascending; `None` if it can have any.
     pub fn sample_rates(self) -> Option<&'static [u32]> {
         match self {
             Self::Mp3 => Some(&[8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000]),
@@ -185,8 +185,8 @@ impl AudioFormat {
         }
     }
 
-    /// The rate in Hz at which audio of `sample_rate` is encoded: the same if the format can have it, else the
-    /// next higher one, else the highest.
+    /// Returns the rate in Hz at which audio of `sample_rate` is encoded: the same if the format can have it,
+    /// else the next higher one, else the highest.
     ///
     /// ```
     /// use orate_audio::AudioFormat;

@@ -23,7 +23,7 @@ const DEFAULT_OUTPUT: &str = "speech.wav";
 /// Where sound and reports go.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// Where to write: .wav or .flac, or `-` for standard output [default: speech.wav]
+    /// Where to write: .wav, .flac, .mp3, .opus, or `-` for standard output [default: speech.wav]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -1,18 +1,18 @@
 //! AAC-LC in ADTS.
 //!
-//! The encoder takes whole clips only, but its frames depend on nothing far away: on the block before, and on
-//! where the sound sets in two blocks after and some before. So it gets a window of the stream for a few frames
-//! at a time, and the rest of what it returns is dropped.
+//! The encoder takes whole clips only, but a frame depends on little: on the block before, and on whether
+//! there are onsets up to two blocks after and some before. So a window of the stream is encoded for a few
+//! frames at a time, and the other frames of the window are dropped.
 
 use rusty_aac::{AacEncoder, AacEncoderConfig, AdtsHeader, Error, write_adts_header};
 
-use super::{Encode, bit_rate};
+use super::Encode;
 use crate::error::{AudioError, Result};
 
 /// Samples a block, and a frame.
 const BLOCK: usize = 1024;
-/// Blocks before the first frame of a window that it may depend on: the average level that an onset stands out
-/// from fades to a hundred thousandth over them.
+/// Blocks of a window before its first frame. Over them, what is before fades to a hundred thousandth in the
+/// average level that onsets stand out from.
 const HISTORY: usize = 7;
 /// Blocks after a frame that it depends on.
 const AHEAD: usize = 2;
@@ -33,7 +33,8 @@ pub struct Aac {
 
 impl Aac {
     pub fn new(sample_rate: u32, wanted: Option<u32>) -> Result<Self> {
-        let bit_rate = bit_rate(sample_rate, wanted);
+        // At 24 kHz and 64,000 the crate has an SNR of 12 dB, and 21 dB at 96,000.
+        let bit_rate = wanted.unwrap_or((4 * sample_rate).min(128_000));
         // A frame holds 6144 bits.
         let most = 6 * sample_rate;
         if !(8000..=most).contains(&bit_rate) {

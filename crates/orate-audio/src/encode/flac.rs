@@ -38,8 +38,7 @@ impl Flac {
             return Err(AudioError::Config { what: "sample_rate", got: sample_rate.to_string(), want });
         }
         // At most 50 ms, so that streams start soon.
-        let block = (sample_rate / 20).clamp(16, 4096).next_power_of_two();
-        let block = if block > sample_rate / 20 && block > 16 { block / 2 } else { block } as usize;
+        let block = 1 << (sample_rate / 20).clamp(16, 4096).ilog2();
         let frames = Shared::default();
         Ok(Self {
             writer: FlacStreamWriter::new(frames.clone(), Options::default()),

@@ -7,10 +7,10 @@ use rusty_mp3::encode::Mp3Encode;
 use rusty_mp3::encoder_header;
 use rusty_mp3::header::FrameHeader;
 
-use super::{Encode, bit_rate};
+use super::Encode;
 use crate::error::{AudioError, Cause, Result};
 
-/// Samples that encoder and decoder hold back, 528 and 529. As much silence follows, so that all audio comes out.
+/// Samples that encoder and decoder hold back, 528 and 529. As much silence at the end pushes them out.
 const DELAY: usize = 1057;
 
 pub struct Mp3 {
@@ -31,7 +31,11 @@ impl Mp3 {
             32_000.. => &[32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
             _ => &[8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
         };
-        let bit_rate = bit_rate(sample_rate, wanted);
+        let bit_rate = wanted.unwrap_or(match sample_rate {
+            ..16_000 => 32_000,
+            ..=24_000 => 64_000,
+            _ => 128_000,
+        });
         if !kbps.iter().any(|kbps| kbps * 1000 == bit_rate) {
             let want = format!("MP3 at {sample_rate} Hz has one of {} thousand", super::list(kbps));
             return Err(AudioError::Config { what: "bit_rate", got: bit_rate.to_string(), want });

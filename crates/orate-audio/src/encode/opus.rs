@@ -97,7 +97,7 @@ impl Encode for Opus {
 
     fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
         if self.samples > 0 {
-            // The audio comes out of a decoder `pre_skip` later; silence pushes it out, and the end is stated.
+            // Audio leaves a decoder `pre_skip` later; silence pushes it out, and the end is stated.
             let ticks = GRANULE_RATE / self.encoder.sample_rate() as u64;
             let end = u64::from(self.head.pre_skip) + self.samples * ticks;
             let delay = usize::from(self.head.pre_skip).div_ceil(ticks as usize);

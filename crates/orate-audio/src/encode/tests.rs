@@ -34,8 +34,8 @@ fn stream(mut encoder: StreamEncoder, mut samples: &[f32], pieces: &[usize]) -> 
     bytes
 }
 
-/// What decoders of others make of a stream or its beginning, as far as they come, and at which rate. Opus has
-/// only the decoder of its own crate here; `scripts/audio-check` has another.
+/// Decodes a stream or its beginning as far as that goes; returns the rate, too. The decoders are of others,
+/// except that of Opus; `scripts/audio-check` has another for that.
 fn decode(bytes: &[u8], format: AudioFormat) -> (Vec<f32>, u32) {
     let int =
         |b: &[u8]| b.as_chunks().0.iter().map(|&b| f32::from(i16::from_le_bytes(b)) / 32768.0).collect();
