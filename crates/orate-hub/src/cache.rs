@@ -34,6 +34,14 @@ impl Cache {
         Cache { root: root.into() }
     }
 
+    /// The cache of this process: `HF_HUB_CACHE`, or `hub` in `HF_HOME`.
+    ///
+    /// # Errors
+    /// Neither is set, and there is no home folder.
+    pub fn from_env() -> Result<Cache> {
+        crate::settings::cache_of_env().map(Cache::new)
+    }
+
     /// Folder of the cache.
     pub fn root(&self) -> &Path {
         &self.root

@@ -74,7 +74,7 @@ pub(crate) fn retry<T>(
             return give_up(format!("it asks to wait for {} s; try again then", after.as_secs()));
         }
         let pause = after.unwrap_or(wait);
-        wait *= 2;
+        wait = wait.saturating_mul(2).min(patience.longest_wait);
         tell(watch, &Event::Waiting { why: &why, wait: Some(pause) })?;
         let end = Instant::now() + pause;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {

@@ -83,14 +83,7 @@ impl Settings {
         let get = |name: &str| get(name).filter(|value| !value.is_empty());
         let text = |name: &str| get(name).and_then(|value| value.into_string().ok());
         let home = cache_home(&get);
-        let no_home = || {
-            let problem = "there is no home folder for the cache of models; set HF_HOME to a folder";
-            Error::new(ErrorKind::InvalidInput, problem)
-        };
-        let cache = match path(&get, "HF_HUB_CACHE").or_else(|| path(&get, "HUGGINGFACE_HUB_CACHE")) {
-            Some(cache) => cache,
-            None => home.as_deref().ok_or_else(no_home)?.join("hub"),
-        };
+        let cache = cache(&get)?;
         let token = match text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN")) {
             Some(token) => cleaned(&token),
             None => match path(&get, "HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token"))) {
@@ -111,6 +104,20 @@ impl Settings {
 }
 
 type Get<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
+
+/// Folder of the cache.
+fn cache(get: &Get<'_>) -> Result<PathBuf> {
+    let named = path(get, "HF_HUB_CACHE").or_else(|| path(get, "HUGGINGFACE_HUB_CACHE"));
+    named.or_else(|| Some(cache_home(get)?.join("hub"))).ok_or_else(|| {
+        let problem = "there is no home folder for the cache of models; set HF_HOME to a folder";
+        Error::new(ErrorKind::InvalidInput, problem)
+    })
+}
+
+/// Folder of this process's cache.
+pub(crate) fn cache_of_env() -> Result<PathBuf> {
+    cache(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+}
 
 /// `HF_HOME`, or its default.
 fn cache_home(get: &Get<'_>) -> Option<PathBuf> {

@@ -7,7 +7,11 @@ mod convert;
 mod devices;
 mod explain;
 mod inspect;
+#[cfg(feature = "hub")]
+mod models;
 mod pack_voice;
+#[cfg(feature = "hub")]
+mod pull;
 mod say;
 mod verify;
 mod voices;
@@ -21,6 +25,12 @@ pub enum Command {
     Say(Box<say::Args>),
     /// Speak a recording again in another voice
     Convert(Box<convert::Args>),
+    /// Download a model
+    #[cfg(feature = "hub")]
+    Pull(pull::Args),
+    /// List known models, and which of them are here
+    #[cfg(feature = "hub")]
+    Models(models::Args),
     /// List the voices of a model, and keep voices made from recordings
     Voices(voices::Args),
     /// List the devices that models can run on
@@ -59,6 +69,10 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Say(args) => say::run(&args),
         Command::Convert(args) => convert::run(&args),
+        #[cfg(feature = "hub")]
+        Command::Pull(args) => pull::run(&args),
+        #[cfg(feature = "hub")]
+        Command::Models(args) => models::run(&args),
         Command::Voices(args) => voices::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Inspect(args) => inspect::run(&args),
