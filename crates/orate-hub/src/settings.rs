@@ -158,7 +158,9 @@ fn is_true(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn settings(variables: &[(&str, &str)]) -> Result<Settings> {
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
+    fn settings(variables: Variables<'_>) -> Result<Settings> {
         Settings::from_variables(&|name| {
             variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.into())
         })
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn folders_are_those_of_huggingface_hub() {
-        let cases: [(&[(&str, &str)], &str); 6] = [
+        let cases: [(Variables<'_>, &str); 6] = [
             (&[("HOME", "/u")], "/u/.cache/huggingface/hub"),
             (&[("HOME", "/u"), ("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
             (&[("HOME", "/u"), ("HF_HOME", "~/h")], "/u/h/hub"),
@@ -187,7 +189,7 @@ mod tests {
         std::fs::write(folder.path().join("token"), " hf_file\r\n").unwrap();
         std::fs::write(folder.path().join("other"), "hf_other").unwrap();
         let other = format!("{home}/other");
-        let cases: [(&[(&str, &str)], Option<&str>); 4] = [
+        let cases: [(Variables<'_>, Option<&str>); 4] = [
             (&[("HF_HOME", home)], Some("hf_file")),
             (&[("HF_HOME", home), ("HF_TOKEN", "hf_env")], Some("hf_env")),
             (&[("HF_HOME", home), ("HF_TOKEN_PATH", &other)], Some("hf_other")),

@@ -24,9 +24,9 @@ Examples:
 A model is opened as by `say`, so a model that cannot speak is an error. The contents of a single file are \
 shown unchanged.")]
 pub struct Args {
-    /// Model folder, packed voice, single file or pulled model [default: the built-in voice]
+    /// Model folder, packed voice, file or pulled model [default: the built-in voice]
     ///
-    /// Single files are .safetensors, .gguf, .onnx and voice files (.json). `orate models` lists names of
+    /// Files are .safetensors, .gguf, .onnx and voice files (.json). `orate models` lists names of
     /// models; `orate pull` downloads one.
     pub path: Option<PathBuf>,
 

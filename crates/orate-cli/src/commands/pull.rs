@@ -37,7 +37,9 @@ pub struct Args {
     #[arg(value_name = "NAME|ORG/REPO[@REVISION]")]
     model: String,
 
-    /// Download files that match this pattern, instead of those that models read; may be repeated
+    /// Download files that fit this pattern instead of the usual ones; may be repeated
+    ///
+    /// `*` stands for any characters, also `/`, and `?` for one.
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
 

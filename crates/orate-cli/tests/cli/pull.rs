@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 const NAME: &str = "supertonic-2";
 
+/// Names and contents.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// A small model in place of the real one.
-fn files() -> Vec<(String, Vec<u8>)> {
+fn files() -> Files {
     let mut files = vec![("README.md".to_owned(), b"# Card".to_vec())];
     for part in ["onnx", "voice_styles"] {
         for entry in fs::read_dir(tiny(2).join(part)).unwrap() {
@@ -188,7 +191,7 @@ fn damaged_models_are_never_there() {
 }
 
 /// The files with a large one in front, and a hub that sends it slowly at first.
-fn slow() -> (Vec<(String, Vec<u8>)>, Vec<u8>, Imitation) {
+fn slow() -> (Files, Vec<u8>, Imitation) {
     let (mut files, large) = (files(), noise(4_000_000));
     files.insert(0, ("onnx/a_large.onnx".to_owned(), large.clone()));
     let sum = sha256(&large);

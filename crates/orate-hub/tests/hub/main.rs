@@ -15,6 +15,9 @@ const TOKEN: &str = "hf_secret";
 const BIG: &str = "onnx/vocoder.onnx";
 const SMALL: &str = "onnx/tts.json";
 
+/// Makes a bad answer of a good one.
+type Lie = fn(Reply) -> Reply;
+
 fn files() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (BIG, noise(3_000_000)),
@@ -264,7 +267,7 @@ fn a_damaged_part_of_an_earlier_run_costs_one_more_download() {
 
 #[test]
 fn odd_answers_to_a_range_start_the_file_again() {
-    let odd: [fn(Reply) -> Reply; 5] = [
+    let odd: [Lie; 5] = [
         // All of it, whatever was asked.
         |_| Reply::new(200).body(big()),
         |_| Reply::new(416).with("Content-Range", "bytes */5"),
@@ -286,7 +289,7 @@ fn odd_answers_to_a_range_start_the_file_again() {
 
 #[test]
 fn wrong_lengths_are_errors() {
-    let lies: [(fn(Reply) -> Reply, &str); 4] = [
+    let lies: [(Lie, &str); 4] = [
         (|reply| reply.with("Content-Length", 2_999_999), "instead of"),
         (|reply| reply.with("Content-Length", 3_000_001), "instead of"),
         // Without a length, the end of the connection is the end of the file.
@@ -469,14 +472,14 @@ fn hostile_lists_are_refused_whole() {
         );
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
     }
-    let replies: [(fn() -> Reply, &str); 4] = [
-        (|| Reply { is_endless: true, ..Reply::new(200).body(vec![b'['; 64 << 10]) }, "no end"),
-        (|| Reply::new(200).body("<html>sign in</html>"), "is not JSON"),
-        (|| Reply::new(200).body(r#"{"sha":"../../..","siblings":[]}"#), "names no commit"),
-        (|| Reply::new(200).body(format!(r#"{{"sha":"{COMMIT}","siblings":[]}}"#)), "no file fits"),
+    let replies: [(Lie, &str); 4] = [
+        (|_| Reply { is_endless: true, ..Reply::new(200).body(vec![b'['; 64 << 10]) }, "no end"),
+        (|_| Reply::new(200).body("<html>sign in</html>"), "is not JSON"),
+        (|_| Reply::new(200).body(r#"{"sha":"../../..","siblings":[]}"#), "names no commit"),
+        (|_| Reply::new(200).body(format!(r#"{{"sha":"{COMMIT}","siblings":[]}}"#)), "no file fits"),
     ];
     for (reply, problem) in replies {
-        let (hub, cache) = (Imitation::new(&files(), move |_, _| Some(reply())), folder());
+        let (hub, cache) = (Imitation::new(&files(), move |_, good| good.map(reply)), folder());
         let error = pull(&hub, cache.path()).unwrap_err();
         assert!(error.to_string().contains(problem), "{error}");
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
@@ -485,7 +488,7 @@ fn hostile_lists_are_refused_whole() {
 
 #[test]
 fn contradictions_and_missing_checksums_are_errors() {
-    let cases: [(fn(Reply) -> Reply, &str); 4] = [
+    let cases: [(Lie, &str); 4] = [
         (|reply| reply.with("X-Repo-Commit", "f".repeat(40)), "another commit"),
         (|reply| reply.with("X-Linked-ETag", "a".repeat(64)), "two sizes or checksums"),
         (|reply| reply.with("X-Linked-Size", 5), "two sizes or checksums"),
