@@ -57,9 +57,10 @@ mod with_hub {
                 Found::Whole { path, .. } => Some(path),
                 _ => None,
             });
-            match whole.chain(cache.snapshots(&self.repo)).next() {
+            match whole.chain(cache.snapshot(&self.repo)).next() {
                 Some(path) => Found::Whole { path, bytes: 0 },
-                None => Found::Nothing,
+                None if cache.snapshots(&self.repo).is_empty() => Found::Nothing,
+                None => Found::Part,
             }
         }
     }
@@ -82,13 +83,13 @@ mod with_hub {
         };
         let cache = cache.root().display();
         Err(match (named.known, part) {
-            (Some(_), true) => {
+            (_, true) => {
                 anyhow!("{text}: only part of it has been pulled; `orate pull {text}` completes it ({cache})")
             }
             (Some(_), false) => {
                 anyhow!("{text}: not pulled yet; `orate pull {text}` downloads it ({cache})")
             }
-            (None, _) => anyhow!(
+            (None, false) => anyhow!(
                 "{text}: no such file or folder, and no pulled model in {cache}; if it is a repository, \
                  `orate pull {text}` downloads it"
             ),

@@ -47,11 +47,17 @@ impl Cache {
         &self.root
     }
 
+    /// Folder of the snapshot that a revision stands for here. After an interrupted first download it stands
+    /// for none.
+    pub fn snapshot(&self, repo: &Repo) -> Option<PathBuf> {
+        let snapshots = self.of(repo).join("snapshots");
+        self.commit(repo).map(|commit| snapshots.join(commit)).filter(|path| path.is_dir())
+    }
+
     /// Folders of a repository's snapshots, each of which may lack files: first that of the revision, then
     /// others, the latest first, unless a revision other than `main` is named.
     pub fn snapshots(&self, repo: &Repo) -> Vec<PathBuf> {
-        let all = self.of(repo).join("snapshots");
-        let first = self.commit(repo).map(|commit| all.join(commit)).filter(|path| path.is_dir());
+        let (all, first) = (self.of(repo).join("snapshots"), self.snapshot(repo));
         let mut others: Vec<_> = match repo.revision() {
             "main" => fs::read_dir(&all).into_iter().flatten().flatten().map(|entry| entry.path()).collect(),
             _ => vec![],

@@ -190,6 +190,43 @@ fn damaged_models_are_never_there() {
     assert_whole(&folder, &files);
 }
 
+#[test]
+fn an_interrupted_repository_is_not_taken_for_a_whole_one() {
+    let (folder, files) = (Folder::new(), files());
+    // Known models are known to be whole by their files; of others, only the end of the download says it.
+    let fail = |request: &Request, good: Option<Reply>| match request.path.ends_with("F1.json") {
+        true => Some(Reply::new(404)),
+        false => good,
+    };
+    let [none, all] = [fail, |_: &Request, good| good].map(|misbehave| hub(&files, misbehave));
+    let include = ["pull", REPO, "--include", "*.json"];
+    assert_eq!(run(&folder, &none, &include).status, Some(1));
+    fs::create_dir_all(cache(&folder).join("snapshots").join(COMMIT)).unwrap();
+    folder.orate(&["inspect", REPO]).fails(1, &["only part of it", "orate pull Supertone/supertonic-2"]);
+    run(&folder, &all, &include).ok();
+    let path = run(&folder, &all, &["pull", REPO, "--offline"]).ok();
+    assert!(path.text().trim_end().ends_with(COMMIT));
+}
+
+#[test]
+fn proxies_are_for_other_machines() {
+    let (folder, files) = (Folder::new(), files());
+    let [hub, proxy] = [good(&files), good(&files)];
+    let mut local = command(&folder, &hub, &["pull", NAME, "--dry-run"]);
+    finish(local.env("ALL_PROXY", &proxy.endpoint)).ok();
+    assert_eq!(proxy.log().len(), 0);
+    let mut outward = command(&folder, &hub, &["pull", NAME, "--insecure"]);
+    outward.env("ALL_PROXY", &proxy.endpoint).env("HF_ENDPOINT", "http://hub.example");
+    for variable in
+        ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "all_proxy", "https_proxy", "http_proxy", "no_proxy"]
+    {
+        outward.env_remove(variable);
+    }
+    finish(&mut outward).fails(1, &["hub.example", "check HTTPS_PROXY"]);
+    let asked: Vec<_> = proxy.log().into_iter().map(|r| (r.method, r.path)).collect();
+    assert_eq!(asked, [("CONNECT".to_owned(), "hub.example:80".to_owned())]);
+}
+
 /// The files with a large one in front, and a hub that sends it slowly at first.
 fn slow() -> (Files, Vec<u8>, Imitation) {
     let (mut files, large) = (files(), noise(4_000_000));
@@ -231,7 +268,7 @@ fn killed_or_interrupted_it_goes_on_where_it_stopped() {
         assert_eq!(status.code(), (signal == libc::SIGINT).then_some(130));
         let kept = fs::metadata(&part).unwrap().len();
         assert!(kept >= 200_000 && kept < large.len() as u64);
-        folder.orate(&["say", "Hi.", "--model", NAME]).fails(1, &["orate pull"]);
+        folder.orate(&["say", "Hi.", "--model", NAME]).fails(1, &["`orate pull supertonic-2` downloads it"]);
         run(&folder, &hub, &["pull", NAME]).ok();
         assert_whole(&folder, &files);
         let asked = hub.downloads("onnx/a_large.onnx", &large);
