@@ -3,6 +3,7 @@
 use crate::commands::Command;
 use crate::engine_report::note_fallbacks;
 use crate::failure::UsageError;
+use crate::models;
 use crate::outputs::Input;
 use crate::own_options::families;
 use clap::Parser;
@@ -20,7 +21,8 @@ Examples:
   orate say \"Good morning.\" -o morning.wav
   orate say --file book.txt -o book.flac --speed 1.1
   echo \"Read me.\" | orate say -o - | aplay
-  orate say \"Hola.\" --model supertonic-2/ --voice F1:0.7+M1:0.3 --lang es
+  orate pull supertonic-3
+  orate say \"Hola.\" --model supertonic-3 --voice F1:0.7+M1:0.3 --lang es
   orate inspect supertonic-2/
 
 Exit status:
@@ -33,7 +35,8 @@ Environment:
   ORATE_VOICE         packed voice (.gguf) to use instead of the built-in one
   ORATE_VOICE_FOLDER  folder of kept voices (`orate voices`)
   ORATE_CPU_ISA       CPU instruction set, as with --isa
-  ORATE_CACHE         folder for compiled GPU kernels (`orate cache` shows it)")]
+  ORATE_CACHE         folder for compiled GPU kernels (`orate cache` shows it)
+  HF_HOME             folder of pulled models, as for Python (`orate pull --help`)")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -96,8 +99,10 @@ impl PrecisionArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model and device")]
 pub struct EngineArgs {
-    /// Model folder or packed voice (.gguf) [default: the built-in English voice]
-    #[arg(long, short, value_name = "PATH")]
+    /// Model folder, packed voice (.gguf) or pulled model [default: the built-in voice]
+    ///
+    /// `orate models` lists names of models; `orate pull` downloads one.
+    #[arg(long, short, value_name = "MODEL")]
     pub model: Option<PathBuf>,
 
     #[command(flatten)]
@@ -139,7 +144,14 @@ impl EngineArgs {
     pub fn inputs(&self) -> Vec<Input> {
         let built_in =
             || std::env::var_os(orate::VOICE_VARIABLE).filter(|p| !p.is_empty()).map(PathBuf::from);
-        self.model.clone().or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
+        // A model that is not found is reported when it is opened.
+        let model = self.path().unwrap_or_else(|_| self.model.clone());
+        model.or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
+    }
+
+    /// Path of the model, if one is named.
+    fn path(&self) -> anyhow::Result<Option<PathBuf>> {
+        self.model.as_deref().map(models::path).transpose()
     }
 
     /// Opens the model and prints which devices were skipped.
@@ -149,13 +161,13 @@ impl EngineArgs {
 
     /// Opens the model without printing.
     pub fn open_silently(&self) -> anyhow::Result<Engine> {
-        self.open_as(self.model.clone().map_or(ModelSource::BuiltIn, ModelSource::Path))
+        self.open_as(self.path()?.map_or(ModelSource::BuiltIn, ModelSource::Path))
     }
 
     /// Opens the model for comparison with goldens, which may need only part of its weights.
     pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
-        match &self.model {
-            Some(path) => self.open_as(ModelSource::Goldens(path.clone())).inspect(note_fallbacks),
+        match self.path()? {
+            Some(path) => self.open_as(ModelSource::Goldens(path)).inspect(note_fallbacks),
             None => self.open(),
         }
     }
@@ -187,7 +199,7 @@ pub fn open_to_look(
     precision: &PrecisionPolicy,
     kv: CacheFormat,
 ) -> anyhow::Result<Engine> {
-    let model = model.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
+    let model = model.map(models::path).transpose()?.map_or(ModelSource::BuiltIn, ModelSource::Path);
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
     let options = EngineOptions {
         model,

@@ -78,6 +78,10 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
             Some("; or leave them out with --skip-unknown")
         }
         orate::Error::VoiceExists { .. } => Some(" with --force"),
+        #[cfg(feature = "hub")]
+        orate::Error::Model(e) if matches!(&**e, ModelError::NotAModel { path, .. } if !path.exists()) => {
+            Some(", or the name of a pulled model; `orate models` lists names")
+        }
         _ => None,
     }
 }
@@ -86,6 +90,14 @@ fn exit_status(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if cause.is::<UsageError>() {
             return USAGE;
+        }
+        #[cfg(feature = "hub")]
+        if let Some(error) = cause.downcast_ref::<orate_hub::Error>() {
+            return match error.kind() {
+                orate_hub::ErrorKind::InvalidInput => USAGE,
+                orate_hub::ErrorKind::Cancelled => INTERRUPTED,
+                _ => FAILED,
+            };
         }
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {

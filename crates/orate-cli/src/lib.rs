@@ -12,6 +12,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod measure;
+mod models;
 mod outputs;
 mod own_options;
 mod print;

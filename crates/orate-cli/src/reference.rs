@@ -116,7 +116,8 @@ fn after(command: &Command) -> String {
     page
 }
 
-#[cfg(test)]
+// The page has all commands.
+#[cfg(all(test, feature = "hub"))]
 mod tests {
     /// `ORATE_UPDATE_DOCS=1` rewrites the page.
     #[test]

@@ -3,12 +3,13 @@
 use crate::args::PrecisionArgs;
 use crate::engine_report::probes_json;
 use crate::failure::UsageError;
+use crate::models;
 use crate::own_options::families;
 use crate::print;
 use orate::{DeviceChoice, Precision};
 use orate_tools::inspect::{self, Inspection, Look, Sum};
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Show the contents of a model, weight file or voice file
 #[derive(Debug, clap::Args)]
@@ -23,9 +24,10 @@ Examples:
 A model is opened as by `say`, so a model that cannot speak is an error. The contents of a single file are \
 shown unchanged.")]
 pub struct Args {
-    /// Model folder, packed voice or single file [default: the built-in voice]
+    /// Model folder, packed voice, file or pulled model [default: the built-in voice]
     ///
-    /// Single files are .safetensors, .gguf, .onnx and voice files (.json).
+    /// Files are .safetensors, .gguf, .onnx and voice files (.json). `orate models` lists names of
+    /// models; `orate pull` downloads one.
     pub path: Option<PathBuf>,
 
     /// List all tensors
@@ -50,8 +52,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (precision, kv) = (args.precision.choice(), args.precision.kv);
     let look = Look { families: families(), device: args.device, precision, kv };
-    let found = match &args.path {
-        Some(path) if path.is_file() => inspect::file(path, &look)?,
+    let path = args.path.as_deref().map(models::path).transpose()?;
+    // A file that stands for a pulled model is opened as the model.
+    let named = args.path.as_deref().is_some_and(Path::is_file);
+    let found = match &path {
+        Some(path) if named => inspect::file(path, &look)?,
         path => inspect::model(path.as_deref(), &look)?,
     };
     if args.device.is_some() && !found.is_model {

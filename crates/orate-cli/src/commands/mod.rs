@@ -7,7 +7,11 @@ mod convert;
 mod devices;
 mod explain;
 mod inspect;
+#[cfg(feature = "hub")]
+mod models;
 mod pack_voice;
+#[cfg(feature = "hub")]
+mod pull;
 mod say;
 #[cfg(feature = "server")]
 mod serve;
@@ -26,6 +30,12 @@ pub enum Command {
     /// Serve speech over HTTP, with the routes of OpenAI's API
     #[cfg(feature = "server")]
     Serve(Box<serve::Args>),
+    /// Download a model
+    #[cfg(feature = "hub")]
+    Pull(pull::Args),
+    /// List known models, and which of them are here
+    #[cfg(feature = "hub")]
+    Models(models::Args),
     /// List the voices of a model, and keep voices made from recordings
     Voices(voices::Args),
     /// List the devices that models can run on
@@ -68,6 +78,10 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::Convert(args) => convert::run(&args),
         #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(&args),
+        #[cfg(feature = "hub")]
+        Command::Pull(args) => pull::run(&args),
+        #[cfg(feature = "hub")]
+        Command::Models(args) => models::run(&args),
         Command::Voices(args) => voices::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -28,8 +28,8 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Model folder or packed voice (.gguf) [default: the built-in English voice]
-    #[arg(long, short, value_name = "PATH")]
+    /// Model folder, packed voice (.gguf) or pulled model [default: the built-in voice]
+    #[arg(long, short, value_name = "MODEL")]
     model: Option<PathBuf>,
 }
 

@@ -2,11 +2,17 @@
 
 mod bad_input;
 mod hostile;
+#[cfg(feature = "hub")]
+#[allow(dead_code, reason = "tests of orate-hub use the rest")]
+#[path = "../../../orate-hub/tests/hub/imitation.rs"]
+mod imitation;
 mod interrupt;
 mod kept_voices;
 #[cfg(feature = "gpu")]
 mod kernel_cache;
 mod more_families;
+#[cfg(feature = "hub")]
+mod pull;
 mod say;
 mod tools;
 #[path = "../../../orate/tests/toy/mod.rs"]

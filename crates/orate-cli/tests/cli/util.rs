@@ -68,8 +68,12 @@ impl Folder {
             .args(args)
             .current_dir(self.0.path())
             .env("ORATE_VOICE_FOLDER", self.path("voices"))
+            .env("HF_HOME", self.path("hub"))
             .env_remove("ORATE_CPU_ISA")
             .env_remove("RUST_BACKTRACE");
+        for variable in ["ENDPOINT", "TOKEN", "TOKEN_PATH", "HUB_CACHE", "HUB_OFFLINE"] {
+            command.env_remove(format!("HF_{variable}"));
+        }
         if cfg!(feature = "default-voice") {
             command.env_remove("ORATE_VOICE");
         } else {
