@@ -160,12 +160,12 @@ impl AudioFormat {
 
     /// Returns whether this build can write the format.
     pub fn is_available(self) -> bool {
-        match self {
-            Self::Mp3 => cfg!(feature = "mp3"),
-            Self::Opus => cfg!(feature = "opus"),
-            Self::Aac => cfg!(feature = "aac"),
-            _ => true,
-        }
+        let features = [
+            (Self::Mp3, cfg!(feature = "mp3")),
+            (Self::Opus, cfg!(feature = "opus")),
+            (Self::Aac, cfg!(feature = "aac")),
+        ];
+        features.iter().all(|&(format, is_built)| format != self || is_built)
     }
 
     /// Returns the formats that this build can write.

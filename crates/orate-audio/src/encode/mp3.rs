@@ -33,7 +33,7 @@ impl Mp3 {
         };
         let bit_rate = wanted.unwrap_or(match sample_rate {
             ..16_000 => 32_000,
-            ..=24_000 => 64_000,
+            16_000..=24_000 => 64_000,
             _ => 128_000,
         });
         if !kbps.iter().any(|kbps| kbps * 1000 == bit_rate) {

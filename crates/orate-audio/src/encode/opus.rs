@@ -101,7 +101,7 @@ impl Encode for Opus {
             let ticks = GRANULE_RATE / self.encoder.sample_rate() as u64;
             let end = u64::from(self.head.pre_skip) + self.samples * ticks;
             let delay = usize::from(self.head.pre_skip).div_ceil(ticks as usize);
-            let mut rest = (self.pending.len() + delay).next_multiple_of(self.block) / self.block;
+            let mut rest = (self.pending.len() + delay).div_ceil(self.block);
             while rest > 0 {
                 rest -= 1;
                 self.pending.resize(self.block, 0.0);

@@ -136,7 +136,7 @@ fn encoded_files_are_the_same_speech() {
         assert_eq!(got.sample_rate, wave.sample_rate);
         let more = got.samples.len() - wave.samples.len();
         assert!(more < 3000, "{format}: {more} samples more");
-        let [was, is] = [&wave, &got].map(|sound| orate_audio::rms_dbfs(&sound.samples));
+        let [was, is] = [&wave, &got].map(|sound| rms_dbfs(&sound.samples));
         assert!((was - is).abs() < 0.3, "{format}: {is:.1} dB, {was:.1} dB as WAV");
     }
 }
