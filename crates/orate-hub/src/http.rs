@@ -75,11 +75,11 @@ pub(crate) fn retry<T>(
         }
         let pause = after.unwrap_or(wait);
         wait = wait.saturating_mul(2).min(patience.longest_wait);
-        tell(watch, &Event::Waiting { why: &why, wait: Some(pause) })?;
+        notify(watch, &Event::Waiting { why: &why, wait: Some(pause) })?;
         let end = Instant::now() + pause;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             sleep(left.min(TICK));
-            tell(watch, &Event::Tick)?;
+            notify(watch, &Event::Tick)?;
         }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn retry<T>(
 ///
 /// # Errors
 /// The caller wants to stop.
-pub(crate) fn tell(watch: &mut Watch<'_>, event: &Event<'_>) -> Result<()> {
+pub(crate) fn notify(watch: &mut Watch<'_>, event: &Event<'_>) -> Result<()> {
     match watch(event).is_break() {
         true => Err(Error::new(ErrorKind::Cancelled, "interrupted; run the command again to go on")),
         false => Ok(()),
