@@ -7,7 +7,7 @@
 //! .locks/models--ORG--NAME/CHECKSUM.lock
 //! ```
 
-use crate::http::tell;
+use crate::http::notify;
 use crate::name::is_commit;
 use crate::{Error, ErrorKind, Event, Repo, Result, Watch};
 use orate_files::shown;
@@ -79,8 +79,8 @@ impl Cache {
         named.or_else(|| Some(repo.revision().to_owned())).filter(|commit| is_commit(commit))
     }
 
-    /// Keeps what a revision stands for. Called when the snapshot is complete, so that an interrupted download
-    /// does not hide an earlier one.
+    /// Keeps what a revision stands for. Called when the snapshot is complete, so that an interrupted
+    /// download does not hide an earlier one.
     pub(crate) fn set_commit(&self, repo: &Repo, commit: &str) -> Result<()> {
         if repo.revision() == commit {
             return Ok(());
@@ -139,7 +139,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 
 /// Locks a file against other processes and threads, also those of Python, until the result is dropped.
 pub(crate) fn lock(path: &Path, watch: &mut Watch<'_>) -> Result<File> {
-    let mut told = false;
+    let mut notified = false;
     loop {
         make_parent(path)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
@@ -160,12 +160,12 @@ pub(crate) fn lock(path: &Path, watch: &mut Watch<'_>) -> Result<File> {
                 return Err(Error::new(ErrorKind::System, format!("{}: {e}; {advice}", shown(path))));
             }
         }
-        if !told {
-            told = true;
+        if !notified {
+            notified = true;
             let why = "another process downloads this file";
-            tell(watch, &Event::Waiting { why, wait: None })?;
+            notify(watch, &Event::Waiting { why, wait: None })?;
         }
-        tell(watch, &Event::Tick)?;
+        notify(watch, &Event::Tick)?;
         sleep(TICK);
     }
 }

@@ -75,11 +75,11 @@ pub(crate) fn retry<T>(
         }
         let pause = after.unwrap_or(wait);
         wait = wait.saturating_mul(2).min(patience.longest_wait);
-        tell(watch, &Event::Waiting { why: &why, wait: Some(pause) })?;
+        notify(watch, &Event::Waiting { why: &why, wait: Some(pause) })?;
         let end = Instant::now() + pause;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             sleep(left.min(TICK));
-            tell(watch, &Event::Tick)?;
+            notify(watch, &Event::Tick)?;
         }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn retry<T>(
 ///
 /// # Errors
 /// The caller wants to stop.
-pub(crate) fn tell(watch: &mut Watch<'_>, event: &Event<'_>) -> Result<()> {
+pub(crate) fn notify(watch: &mut Watch<'_>, event: &Event<'_>) -> Result<()> {
     match watch(event).is_break() {
         true => Err(Error::new(ErrorKind::Cancelled, "interrupted; run the command again to go on")),
         false => Ok(()),
@@ -335,15 +335,22 @@ fn network(host: &str, error: &ureq::Error) -> Failure {
         let problem = format!("{}: {error}; {advice}", quoted(host));
         Failure::Final(Error::new(ErrorKind::Unreachable, problem))
     };
+    const CERTIFICATE: &str = "is the clock right, and does the system trust the certificate (package ca-certificates, SSL_CERT_FILE)?";
     match error {
-        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => {
-            unreachable("is the clock right, and does the system trust the certificate?")
-        }
+        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => unreachable(CERTIFICATE),
+        ureq::Error::Io(e) if is_certificate(e) => unreachable(CERTIFICATE),
         ureq::Error::InvalidProxyUrl | ureq::Error::ConnectProxyFailed(_) => {
             unreachable("check HTTPS_PROXY and ALL_PROXY")
         }
+        ureq::Error::Io(e) => Failure::again(format!("{}: {e}", quoted(host))),
         _ => Failure::again(format!("{}: {error}", quoted(host))),
     }
+}
+
+/// Whether the host could not show a certificate that the system trusts. Other errors of TLS may pass.
+fn is_certificate(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|e| e.downcast_ref());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// A part of a path or a revision, encoded for an address.

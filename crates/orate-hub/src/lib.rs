@@ -1,12 +1,12 @@
 //! Downloads repositories of models from the Hugging Face Hub or a mirror of it.
 //!
-//! - **Shared.** Files go into the cache that huggingface_hub uses, in its layout and under its locks, so that
-//!   what a Python program has fetched is there, and the reverse.
+//! - **Shared.** Files go into the cache that huggingface_hub uses, in its layout and under its locks, so
+//!   that what a Python program has fetched is there, and the reverse.
 //! - **Never half.** A file gets its name when its checksum is that of the hub; a revision points to a
 //!   snapshot when that is complete. A download that ends, by a signal, a crash or a broken connection, goes
 //!   on where it stopped.
-//! - **Careful.** Names from the hub stay in their folder. The token goes to the endpoint only, not to where it
-//!   redirects. Sizes of answers and waiting times are bounded.
+//! - **Careful.** Names from the hub stay in their folder. The token goes to the endpoint only, not to where
+//!   it redirects. Sizes of answers and waiting times are bounded.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -65,5 +65,5 @@ pub enum Event<'a> {
     Tick,
 }
 
-/// Is told what happens; `Break` ends the download, and what is there of a file stays for the next one.
+/// Receives events. `Break` ends the download; what is there of a file stays for the next one.
 pub type Watch<'a> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'a;

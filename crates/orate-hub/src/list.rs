@@ -1,6 +1,6 @@
 //! The list of files of a repository: one answer of the hub, none of which is trusted.
 
-use crate::http::{Client, Failure, header, retry, tell};
+use crate::http::{Client, Failure, header, notify, retry};
 use crate::name::{check_path, is_commit};
 use crate::part::Sum;
 use crate::{Error, ErrorKind, Event, Repo, Result, Watch};
@@ -65,7 +65,7 @@ fn read(
             let problem = format!("{repo}: the hub's list of files has no end; is HF_ENDPOINT a hub?");
             return Err(Error::new(ErrorKind::Damaged, problem).into());
         }
-        tell(watch, &Event::Tick)?;
+        notify(watch, &Event::Tick)?;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plans a download, and does it.
 
 use crate::cache::{free_space, link, lock, make_parent};
-use crate::http::{Client, Failure, header, retry, tell};
+use crate::http::{Client, Failure, header, notify, retry};
 use crate::list::{describe, list};
 use crate::name::fits;
 use crate::part::{CHUNK, Part, Sum};
@@ -169,7 +169,7 @@ impl Hub {
             if !is_whole {
                 make_parent(&slot.part)?;
                 let mut report = |have: u64, watch: &mut Watch<'_>| {
-                    tell(watch, &Event::Progress { file: &file.name, done: done + have, total })
+                    notify(watch, &Event::Progress { file: &file.name, done: done + have, total })
                 };
                 self.download(plan, file, sum, &slot, &mut report, watch)?;
             }
@@ -183,7 +183,7 @@ impl Hub {
             }
             drop(held);
             done += file.size;
-            tell(watch, &Event::Progress { file: &file.name, done, total })?;
+            notify(watch, &Event::Progress { file: &file.name, done, total })?;
         }
         match plan.target {
             Target::Cache => self.cache.set_commit(&plan.repo, &plan.commit),

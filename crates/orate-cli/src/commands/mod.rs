@@ -33,7 +33,7 @@ pub enum Command {
     /// Download a model
     #[cfg(feature = "hub")]
     Pull(pull::Args),
-    /// List known models, and which of them are here
+    /// List known models, and which of them have been pulled
     #[cfg(feature = "hub")]
     Models(models::Args),
     /// List the voices of a model, and keep voices made from recordings

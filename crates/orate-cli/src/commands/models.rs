@@ -4,7 +4,7 @@ use crate::print;
 use orate_hub::{Cache, Found, KNOWN};
 use serde_json::json;
 
-/// List known models, and which of them are here
+/// List known models, and which of them have been pulled
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,14 +43,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             .collect();
         return print::json(&json!({ "cache": cache.root().display().to_string(), "models": models }));
     }
-    let mut rows = vec![["name", "here", "size", "license", "family", "about"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["name", "pulled", "size", "license", "family", "about"].map(str::to_owned).to_vec()];
     rows.extend(found.iter().map(|(known, found)| {
-        let (here, size) = match found {
+        let (pulled, size) = match found {
             Found::Whole { bytes, .. } => ("yes", print::bytes(*bytes)),
             Found::Part => ("part", format!("~{}", print::bytes(known.bytes))),
             Found::Nothing => ("no", format!("~{}", print::bytes(known.bytes))),
         };
-        [known.name, here, &size, known.license, known.family, known.about].map(str::to_owned).to_vec()
+        [known.name, pulled, &size, known.license, known.family, known.about].map(str::to_owned).to_vec()
     }));
     print::out(&print::table(&rows, &[1, 3, 4, 5]))?;
     print::note(&format!("cache: {}", cache.root().display()));

@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use orate_hub::{Cache, Event, Found, Hub, Plan, Settings, Target, default_files, missing};
 use serde_json::json;
+use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let hub = Hub::new(&settings)?;
     let cancel = Interrupt::new().cancel();
-    let bar = Bar::new();
+    let bar = Bar::default();
     let mut watch = |event: &Event<'_>| {
         bar.show(event);
         if cancel.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -186,27 +187,25 @@ fn look(args: &Args, named: &Named, cache: &Cache) -> anyhow::Result<()> {
     Err(anyhow!("{}: {problem} in {root}; {advice}", named.repo))
 }
 
-/// A bar on standard error, if that is a terminal. Removed when dropped.
-struct Bar(ProgressBar);
+/// A bar on standard error, if that is a terminal. Appears with the first bytes, removed when dropped.
+#[derive(Default)]
+struct Bar(OnceCell<ProgressBar>);
 
 impl Bar {
-    fn new() -> Bar {
-        let bar = ProgressBar::new(0);
-        let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}";
-        bar.set_style(ProgressStyle::with_template(line).unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Bar(bar)
-    }
-
     fn show(&self, event: &Event<'_>) {
         match event {
             Event::Progress { file, done, total } => {
-                self.0.set_length(*total);
-                self.0.set_position(*done);
-                self.0.set_message(print::visible(file).into_owned());
+                let bar = self.0.get_or_init(|| bar(*done, *total));
+                bar.set_message(print::visible(file).into_owned());
+                bar.set_position(*done);
             }
             Event::Waiting { why, wait } => {
                 let wait = wait.map_or_else(String::new, |wait| format!("; next try in {}", seconds(wait)));
-                self.0.suspend(|| print::note(&format!("{why}{wait}")));
+                let note = || print::note(&format!("{why}{wait}"));
+                match self.0.get() {
+                    Some(bar) => bar.suspend(note),
+                    None => note(),
+                }
             }
             _ => {}
         }
@@ -215,8 +214,20 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if let Some(bar) = self.0.get() {
+            bar.finish_and_clear();
+        }
     }
+}
+
+/// A bar that starts at `done`, so that its speed is that of this run.
+fn bar(done: u64, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total).with_position(done);
+    let line = "{bar:30} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  \
+                {decimal_bytes_per_sec}  {eta} left  {msg}";
+    bar.set_style(ProgressStyle::with_template(line).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.reset_eta();
+    bar
 }
 
 fn seconds(time: Duration) -> String {
