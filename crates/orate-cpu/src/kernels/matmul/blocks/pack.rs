@@ -73,15 +73,15 @@ impl BlockFormat {
             for (column, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let inverse = inverse[column];
                 let mut four = 0;
-                for i in 0..4 {
-                    four |= match self {
-                        BlockFormat::Q8_0 => byte(groups[group][i][column] * inverse) << (8 * i),
+                for (i, row) in groups[group].iter().enumerate() {
+                    let bits = match self {
+                        BlockFormat::Q8_0 => byte(row[column] * inverse),
                         BlockFormat::Q4_0 => {
-                            let low = nibble(groups[group][i][column] * inverse);
-                            let high = nibble(groups[group + GROUPS / 2][i][column] * inverse);
-                            (low | high << 4) << (8 * i)
+                            let high = &groups[group + GROUPS / 2][i];
+                            nibble(row[column] * inverse) | nibble(high[column] * inverse) << 4
                         }
                     };
+                    four |= bits << (8 * i);
                 }
                 *out = four.to_le_bytes();
             }
