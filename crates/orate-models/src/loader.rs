@@ -1,7 +1,7 @@
 //! Weight files as the source of graph weights.
 
 use orate_graph::{GraphError, Halves, Result, Shape, Tensor, WeightLoader};
-use orate_weights::{DType, WeightSource};
+use orate_weights::{DType, TensorRef, WeightSource};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,19 +11,23 @@ pub struct Loader(pub Arc<dyn WeightSource>);
 
 impl WeightLoader for Loader {
     fn load(&self, name: &str) -> Result<Tensor<'_>> {
+        if let Some(lent) = self.lend(name) {
+            return Ok(lent);
+        }
         let t = self
             .0
             .get(name)
             .map_err(|e| GraphError::Weight { name: name.to_owned(), problem: e.to_string() })?;
-        let shape = Shape::from(t.shape.clone());
-        if t.dtype == DType::F32 && cfg!(target_endian = "little") {
-            // SAFETY: any four bytes are a valid f32; `align_to` only yields aligned ones.
-            let (before, floats, after) = unsafe { t.bytes.align_to::<f32>() };
-            if before.is_empty() && after.is_empty() {
-                return Ok(Tensor { shape, strides: t.strides.clone(), data: Cow::Borrowed(floats) });
-            }
-        }
-        Ok(Tensor::new(shape, t.to_f32()))
+        Ok(Tensor::new(t.shape.clone(), t.to_f32()))
+    }
+
+    fn lend(&self, name: &str) -> Option<Tensor<'_>> {
+        let is_float = |t: &TensorRef<'_>| t.dtype == DType::F32 && cfg!(target_endian = "little");
+        let t = self.0.get(name).ok().filter(is_float)?;
+        // SAFETY: any four bytes are a valid f32; `align_to` only yields aligned ones.
+        let (before, floats, after) = unsafe { t.bytes.align_to::<f32>() };
+        let is_aligned = before.is_empty() && after.is_empty();
+        is_aligned.then(|| Tensor { shape: t.shape.into(), strides: t.strides, data: Cow::Borrowed(floats) })
     }
 
     fn read_row(&self, name: &str, index: usize, out: &mut [f32]) -> Result<bool, GraphError> {

@@ -51,8 +51,12 @@ impl Bpe {
         let vocab: HashMap<String, u32> =
             serde_json::from_slice(vocab_json).map_err(|e| broken(VOCAB, e.to_string()))?;
         let alphabet: HashMap<char, u8> = (0..=255).map(|b| (printable(b), b)).collect();
-        let bytes_of =
-            |token: &str| -> Option<Box<[u8]>> { token.chars().map(|c| alphabet.get(&c).copied()).collect() };
+        let after = alphabet.keys().max().map_or(0, |last| u32::from(*last) + 1);
+        // A table, because vocabularies have half a million characters.
+        let alphabet: Vec<Option<u8>> =
+            (0..after).map(|c| alphabet.get(&char::from_u32(c)?).copied()).collect();
+        let byte_of = |c: char| *alphabet.get(c as usize)?;
+        let bytes_of = |token: &str| token.chars().map(byte_of).collect::<Option<Box<[u8]>>>();
 
         let mut tokens = HashMap::with_capacity(vocab.len());
         for (token, &id) in &vocab {
@@ -135,8 +139,8 @@ impl Bpe {
         let added: HashSet<u32> = added.collect();
         let mut unmade = self.unmade();
         unmade.retain(|id| !added.contains(id));
-        let all: HashSet<&[u8]> = self.tokens.values().map(|bytes| &**bytes).collect();
         let Some(first) = unmade.first() else { return Ok(()) };
+        let all: HashSet<&[u8]> = self.tokens.values().map(|bytes| &**bytes).collect();
         if !unmade.iter().all(|id| is_two(&self.tokens[id], &all)) {
             return Ok(());
         }

@@ -6,6 +6,8 @@ use crate::{Isa, Team};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A matrix with strides: element (k, n) is `data[k * k_stride + n * n_stride]`.
@@ -24,6 +26,52 @@ impl Strided<'_> {
         if k > 0 && n > 0 {
             let last = (k - 1) * self.k_stride + (n - 1) * self.n_stride;
             assert!(last < self.data.len(), "[{k}, {n}] weights end behind {} elements", self.data.len());
+        }
+    }
+
+    /// Copies the first rows and columns to `out`, whose rows are `stride` apart.
+    #[inline(always)]
+    pub(super) fn copy<S: Simd>(self, s: S, [rows, columns]: [usize; 2], out: &mut [f32], stride: usize) {
+        self.check(rows, columns);
+        assert!(rows == 0 || (rows - 1) * stride + columns <= out.len(), "no room for [{rows}, {columns}]");
+        if self.n_stride == 1 {
+            for (k, out) in out.chunks_mut(stride).take(rows).enumerate() {
+                let (from, to) = (&self.data[k * self.k_stride..][..columns], &mut out[..columns]);
+                // Vectors, because these rows are too short for a call of `memcpy`.
+                for (from, to) in from.chunks(S::LANES).zip(to.chunks_mut(S::LANES)) {
+                    // SAFETY: both have as many floats.
+                    unsafe {
+                        match from.len() == S::LANES {
+                            true => s.store(to.as_mut_ptr(), s.load(from.as_ptr())),
+                            false => {
+                                let row = s.load_partial(from.as_ptr(), from.len());
+                                s.store_partial(to.as_mut_ptr(), row, from.len());
+                            }
+                        }
+                    }
+                }
+            }
+            return;
+        }
+        // Whole squares have neighbors of `k` in memory.
+        let squares = match self.k_stride {
+            1 => [rows / S::LANES * S::LANES, columns / S::LANES * S::LANES],
+            _ => [0, 0],
+        };
+        for column in (0..squares[1]).step_by(S::LANES) {
+            for k in (0..squares[0]).step_by(S::LANES) {
+                // SAFETY: the square is part of the rows and columns, which were checked for both sides.
+                unsafe {
+                    let from = self.data.as_ptr().add(k + column * self.n_stride);
+                    s.transpose(from, self.n_stride, out.as_mut_ptr().add(k * stride + column), stride);
+                }
+            }
+        }
+        for k in 0..rows {
+            let first = if k < squares[0] { squares[1] } else { 0 };
+            for column in first..columns {
+                out[k * stride + column] = self.data[k * self.k_stride + column * self.n_stride];
+            }
         }
     }
 }
@@ -56,6 +104,27 @@ impl Element {
             Element::F16 | Element::Bf16 => 2,
         }
     }
+
+    /// Writes the elements that are nearest to `numbers`, at most [`MOST_IN_STRIP`].
+    #[inline(always)]
+    fn write(self, numbers: &[f32], out: &mut [MaybeUninit<u8>]) {
+        match self {
+            Element::F32 => copy_bytes(numbers, out),
+            Element::F16 => {
+                let mut halves = [f16::ZERO; MOST_IN_STRIP];
+                let halves = &mut halves[..numbers.len()];
+                halves.convert_from_f32_slice(numbers);
+                copy_bytes(halves, out);
+            }
+            Element::Bf16 => {
+                let mut halves = [bf16::ZERO; MOST_IN_STRIP];
+                let halves = &mut halves[..numbers.len()];
+                // The conversion of slices knows nothing of the instruction set.
+                halves.iter_mut().zip(numbers).for_each(|(to, x)| *to = bf16::from_f32(*x));
+                copy_bytes(halves, out);
+            }
+        }
+    }
 }
 
 /// Source of the columns of a matrix [k, n] to pack.
@@ -76,6 +145,15 @@ impl<'a> Columns<'a> {
                 out.iter_mut().zip(column).for_each(|(to, x)| *to = *x);
             }
             Columns::Each(read) => read(j, out),
+        }
+    }
+
+    /// Panels that are packed together. Rows of a file are read some hundred bytes at a time: shorter parts of
+    /// rows that are kilobytes apart cost a page of the TLB each.
+    pub(super) fn panels_at_once(self) -> usize {
+        match self {
+            Columns::Matrix(Strided { n_stride: 1, .. }) => 8,
+            _ => 1,
         }
     }
 
@@ -203,69 +281,17 @@ impl PackedWeights {
         let vectors = n.div_ceil(shape.lanes);
         let data = Aligned::new((vectors * shape.lanes * k * element.bytes()).div_ceil(size_of::<f32>()));
         let packed = PackedWeights { isa, shape, element, k, n, data, narrow: vec![] };
-        // A vector of columns, along all of K, is the smallest piece.
-        team.run(shape.panels(n), &|_, panel| {
-            let Panel { data, first_column, vectors } = packed.panel(panel);
-            let (target, len) = (data.cast_mut(), vectors * shape.lanes * k);
+        let (panels, at_once) = (shape.panels(n), w.panels_at_once());
+        team.run(panels.div_ceil(at_once), &|_, chunk| {
+            let panels = chunk * at_once..panels.min((chunk + 1) * at_once);
+            let first_column = packed.panel(panels.start).first_column;
+            let after = packed.panel(panels.end - 1);
+            let columns = (after.first_column + after.vectors * shape.lanes).min(n) - first_column;
             let mut read = vec![];
-            let w = w.from(first_column, k, (vectors * shape.lanes).min(n - first_column), &mut read);
-            if element == Element::F32 {
-                return packed.fill(panel, w, target.cast());
-            }
-            let mut wide = vec![0.0; len];
-            packed.fill(panel, w, wide.as_mut_ptr());
-            // SAFETY: the panel has `len` elements of two bytes, which only this call writes.
-            unsafe {
-                match element {
-                    Element::Bf16 => std::slice::from_raw_parts_mut(target.cast::<bf16>(), len)
-                        .convert_from_f32_slice(&wide),
-                    _ => std::slice::from_raw_parts_mut(target.cast::<f16>(), len)
-                        .convert_from_f32_slice(&wide),
-                }
-            }
+            let w = w.from(first_column, k, columns, &mut read);
+            isa.run(Fill { packed: &packed, panels, w });
         });
         packed
-    }
-
-    /// Copies the columns of a panel; its first one is column 0 of `w`.
-    fn fill(&self, panel: usize, w: Strided<'_>, target: *mut f32) {
-        let lanes = self.shape.lanes;
-        let Panel { first_column, vectors, .. } = self.panel(panel);
-        let width = vectors * lanes;
-        if w.n_stride == 1 {
-            let columns = width.min(self.n - first_column);
-            for k in 0..self.k {
-                let row = &w.data[k * w.k_stride..][..columns];
-                // SAFETY: the panel has `k` rows of `width` floats, and only this call writes it.
-                unsafe {
-                    let target = target.add(k * width);
-                    target.copy_from_nonoverlapping(row.as_ptr(), columns);
-                    target.add(columns).write_bytes(0, width - columns);
-                }
-            }
-            return;
-        }
-        // Squares as long as a cache line: each line is read and written whole while it is in the first-level
-        // cache.
-        const STEP: usize = 16;
-        for vector in 0..vectors {
-            let column = vector * lanes;
-            let columns = lanes.min(self.n - first_column - column);
-            for k in (0..self.k).step_by(STEP) {
-                for k in k..(k + STEP).min(self.k) {
-                    // SAFETY: row `k` of the panel has room for this vector, and `pack` has checked that the
-                    // last element of `w` exists.
-                    unsafe {
-                        let target = target.add(k * width + vector * lanes);
-                        let source = w.data.as_ptr().add(k * w.k_stride + column * w.n_stride);
-                        for i in 0..columns {
-                            *target.add(i) = *source.add(i * w.n_stride);
-                        }
-                        target.add(columns).write_bytes(0, lanes - columns);
-                    }
-                }
-            }
-        }
     }
 
     /// Instruction set that the weights are packed for.
@@ -318,6 +344,57 @@ impl PackedWeights {
         let start = self.data.pointer().cast::<u8>();
         let data = start.wrapping_add(first_column * self.k * self.element.bytes());
         Panel { data, first_column, vectors }
+    }
+}
+
+/// Rows of a panel that are packed at once, and the most numbers in them.
+const STRIP: usize = 32;
+const MOST_IN_STRIP: usize = STRIP * 48;
+
+#[inline(always)]
+fn copy_bytes<T: Copy>(from: &[T], to: &mut [MaybeUninit<u8>]) {
+    assert_eq!(size_of_val(from), to.len());
+    // SAFETY: both have as many bytes, and `to` is borrowed mutably, so they do not overlap. `T` is a float,
+    // which has no padding.
+    unsafe { to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from.as_ptr().cast(), to.len()) };
+}
+
+/// Packs panels, which no other thread writes.
+struct Fill<'a> {
+    packed: &'a PackedWeights,
+    panels: Range<usize>,
+    /// The columns of these panels.
+    w: Strided<'a>,
+}
+
+impl Kernel for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Fill { packed, panels, w } = self;
+        let &PackedWeights { element, k, n, .. } = packed;
+        let before = packed.panel(panels.start).first_column;
+        let mut strip = [0.0; MOST_IN_STRIP];
+        for first in (0..k).step_by(STRIP) {
+            let rows = STRIP.min(k - first);
+            for panel in panels.clone() {
+                let Panel { data, first_column, vectors } = packed.panel(panel);
+                let (width, len) = (vectors * S::LANES, rows * vectors * S::LANES);
+                let columns = width.min(n - first_column);
+                if columns < width {
+                    strip.fill(0.0);
+                }
+                let start = first * w.k_stride + (first_column - before) * w.n_stride;
+                Strided { data: &w.data[start..], ..w }.copy(s, [rows, columns], &mut strip, width);
+                // SAFETY: these rows of a panel that only this call writes.
+                let out = unsafe {
+                    let out = data.cast_mut().add(first * width * element.bytes());
+                    std::slice::from_raw_parts_mut(out.cast(), len * element.bytes())
+                };
+                element.write(&strip[..len], out);
+            }
+        }
     }
 }
 

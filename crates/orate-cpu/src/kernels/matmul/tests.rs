@@ -447,3 +447,78 @@ fn pieces_chosen_for_one_size_are_the_whole_byte_for_byte() {
         }
     }
 }
+
+/// Elements of all panels are those of the matrix, nearest in the format; missing columns are zero.
+#[test]
+fn packing_copies_every_element() {
+    let team = Team::new(2).unwrap();
+    for (k, n) in [(1, 17), (33, 48), (40, 100), (31, 500), (64, 1000)] {
+        let weights = numbers(k * n, 3);
+        let by_column: Vec<f32> = (0..k * n).map(|i| weights[i % k * n + i / k]).collect();
+        let rows = Strided { data: &weights, k_stride: n, n_stride: 1 };
+        let columns = Strided { data: &by_column, k_stride: 1, n_stride: k };
+        let read = |j: usize, out: &mut [f32]| out.copy_from_slice(&by_column[j * k..][..k]);
+        let sources = [Columns::Matrix(rows), Columns::Matrix(columns), Columns::Each(&read)];
+        for (isa, w) in Isa::available().into_iter().flat_map(|isa| sources.map(|w| (isa, w))) {
+            for element in [Element::F32, Element::F16, Element::Bf16] {
+                let packed = PackedWeights::pack_columns(isa, &team, element, (k, n), w);
+                for panel in 0..packed.shape().panels(n) {
+                    let Panel { data, first_column, vectors } = packed.panel(panel);
+                    let width = vectors * packed.shape().lanes;
+                    for (i, column) in (0..k * width).map(|i| (i, first_column + i % width)) {
+                        // SAFETY: the panel has `k` rows of `width` elements.
+                        let got = unsafe {
+                            match element {
+                                Element::F32 => *data.cast::<f32>().add(i),
+                                Element::F16 => (*data.cast::<half::f16>().add(i)).to_f32(),
+                                Element::Bf16 => (*data.cast::<half::bf16>().add(i)).to_f32(),
+                            }
+                        };
+                        let want = if column < n { weights[i / width * n + column] } else { 0.0 };
+                        let want = match element {
+                            Element::F32 => want,
+                            Element::F16 => half::f16::from_f32(want).to_f32(),
+                            Element::Bf16 => half::bf16::from_f32(want).to_f32(),
+                        };
+                        assert_eq!(
+                            got,
+                            want,
+                            "{element:?} on {isa}: ({}, {column}) of [{k}, {n}]",
+                            i / width
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of weights in f32 that are packed in a second, from a file's order of rows and from that of columns.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_packing() {
+    use blocks::{BlockFormat, PackedBlocks};
+    let (k, n) = (1024, 4096);
+    let weights = numbers(k * n, 1);
+    let team = Team::new(1).unwrap();
+    let orders = [
+        ("[K, N]", Strided { data: &weights, k_stride: n, n_stride: 1 }),
+        ("[N, K]", Strided { data: &weights, k_stride: 1, n_stride: k }),
+    ];
+    for isa in Isa::available() {
+        let time = |name: &str, order: &str, f: &mut dyn FnMut()| {
+            let t = crate::kernels::elementwise::testing::best_of(20, f);
+            println!("{isa} {name} from {order}: {:.1} GB/s", 4.0 * (k * n) as f64 / t / 1e9);
+        };
+        for (order, w) in orders {
+            for element in [Element::F32, Element::F16, Element::Bf16] {
+                let mut pack = || drop(PackedWeights::pack(isa, &team, element, (k, n), w));
+                time(&format!("{element:?}"), order, &mut pack);
+            }
+            for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+                let mut pack = || drop(PackedBlocks::pack(isa, format, &team, (k, n), w));
+                time(format.name(), order, &mut pack);
+            }
+        }
+    }
+}

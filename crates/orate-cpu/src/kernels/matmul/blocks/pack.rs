@@ -5,12 +5,11 @@ use super::BLOCK;
 use crate::simd::{Kernel, Simd};
 use crate::{Isa, Team};
 use half::f16;
+use half::slice::HalfFloatSliceExt;
+use std::ops::Range;
 
 /// Columns of a panel.
 pub(super) const PANEL: usize = 32;
-
-/// Largest weights that are looked for side by side.
-const LANES: usize = 16;
 
 /// Groups of four k in a block.
 pub(super) const GROUPS: usize = BLOCK / 4;
@@ -41,46 +40,78 @@ impl BlockFormat {
         }
     }
 
-    /// Returns the scale, and integers with the offset that makes them unsigned.
+    /// Rounds a block of each column and writes it: scales, then bytes.
     #[inline(always)]
-    fn round(self, weights: &[f32; BLOCK]) -> (f16, [u8; BLOCK]) {
+    fn round(self, weights: &Square, out: &mut [u8]) {
         // Loops, because `map` of an array is a call that knows nothing of the instruction set.
-        let mut numbers = [0; BLOCK];
-        let d = match self {
-            BlockFormat::Q8_0 => {
-                let mut largest = [0.0_f32; LANES];
-                for weights in weights.as_chunks::<LANES>().0 {
-                    for (m, w) in largest.iter_mut().zip(weights) {
-                        *m = m.max(w.abs());
-                    }
-                }
-                let d = largest.into_iter().fold(0.0, f32::max) / 127.0;
-                let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
-                for (q, w) in numbers.iter_mut().zip(weights) {
-                    *q = (nearest(w * inverse) as u8) ^ 0x80;
-                }
-                d
+        let mut largest = [0.0_f32; PANEL];
+        for row in weights {
+            for (m, w) in largest.iter_mut().zip(row) {
+                *m = match self {
+                    BlockFormat::Q8_0 => m.max(w.abs()),
+                    BlockFormat::Q4_0 if w.abs() > m.abs() => *w,
+                    BlockFormat::Q4_0 => *m,
+                };
             }
-            BlockFormat::Q4_0 => {
-                let largest = weights.iter().fold(0.0_f32, |m, &w| if w.abs() > m.abs() { w } else { m });
-                let d = largest / -8.0;
-                let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-                for (q, w) in numbers.iter_mut().zip(weights) {
-                    *q = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
+        }
+        let (mut d, mut inverse) = ([0.0; PANEL], [0.0; PANEL]);
+        for ((d, inverse), m) in d.iter_mut().zip(&mut inverse).zip(largest) {
+            *d = match self {
+                BlockFormat::Q8_0 => m / 127.0,
+                BlockFormat::Q4_0 => m / -8.0,
+            };
+            *inverse = if *d == 0.0 { 0.0 } else { 1.0 / *d };
+        }
+        let mut halves = [f16::ZERO; PANEL];
+        halves.convert_from_f32_slice(&d);
+        let (scales, bytes) = out.split_at_mut(PANEL * 2);
+        for (to, d) in scales.as_chunks_mut::<2>().0.iter_mut().zip(halves) {
+            *to = d.to_bits().to_ne_bytes();
+        }
+        let (groups, _) = weights.as_chunks::<4>();
+        for (group, out) in bytes.chunks_exact_mut(4 * PANEL).enumerate() {
+            for (column, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let inverse = inverse[column];
+                let mut four = 0;
+                for (i, row) in groups[group].iter().enumerate() {
+                    let bits = match self {
+                        BlockFormat::Q8_0 => byte(row[column] * inverse),
+                        BlockFormat::Q4_0 => {
+                            let high = &groups[group + GROUPS / 2][i];
+                            nibble(row[column] * inverse) | nibble(high[column] * inverse) << 4
+                        }
+                    };
+                    four |= bits << (8 * i);
                 }
-                d
+                *out = four.to_le_bytes();
             }
-        };
-        (f16::from_f32(d), numbers)
+        }
     }
 }
 
-/// `x.round() as i8`, which calls a function for each number.
+/// Weights of a block of all columns of a panel.
+type Square = [[f32; PANEL]; BLOCK];
+
+/// `(x.round() as i8) as u8 ^ 0x80`. Without calls and branches, so that it runs in the lanes of vectors.
 #[inline(always)]
-fn nearest(x: f32) -> i8 {
+fn byte(x: f32) -> u32 {
     // With a half, 0.49999997 would become 1.
     const BELOW_A_HALF: f32 = 0.5_f32.next_down();
-    (x + BELOW_A_HALF.copysign(x)) as i8
+    (truncated(x + BELOW_A_HALF.copysign(x), -128.0, 127.0) as u32 & 0xff) ^ 0x80
+}
+
+/// `(x + 8.5).clamp(0.0, 15.0) as u8`, as [`byte`].
+#[inline(always)]
+fn nibble(x: f32) -> u32 {
+    truncated(x + 8.5, 0.0, 15.0) as u32
+}
+
+/// Clamps and truncates; NaN becomes 0.
+#[inline(always)]
+fn truncated(x: f32, least: f32, most: f32) -> i32 {
+    let x = if x.is_nan() { 0.0 } else { x.clamp(least, most) };
+    // SAFETY: `x` is within the bounds, which are those of a byte.
+    unsafe { x.to_int_unchecked() }
 }
 
 /// Weights [K, N] of a matmul in blocks; the bytes are the same for every instruction set.
@@ -127,15 +158,13 @@ impl PackedBlocks {
     ) -> PackedBlocks {
         let mut packed = PackedBlocks { format, k, n, data: Aligned::new(0) };
         packed.data = Aligned::new(packed.panels() * packed.panel_bytes() / size_of::<f32>());
-        team.run(packed.panels(), &|_, panel| {
+        let at_once = w.panels_at_once();
+        team.run(packed.panels().div_ceil(at_once), &|_, chunk| {
+            let panels = chunk * at_once..packed.panels().min((chunk + 1) * at_once);
+            let (first, after) = (panels.start * PANEL, n.min(panels.end * PANEL));
             let mut read = vec![];
-            let columns = PANEL.min(n - panel * PANEL);
-            let w = w.from(panel * PANEL, k, columns, &mut read);
-            // SAFETY: memory of this panel, which only this call writes.
-            let out = unsafe {
-                std::slice::from_raw_parts_mut(packed.panel(panel).cast_mut(), packed.panel_bytes())
-            };
-            isa.run(Fill { packed: &packed, columns, w, out });
+            let w = w.from(first, k, after - first, &mut read);
+            isa.run(Fill { packed: &packed, panels, w });
         });
         packed
     }
@@ -203,52 +232,39 @@ fn block_bytes(format: BlockFormat) -> usize {
     }
 }
 
-/// Rounds the columns of a panel.
+/// Packs panels, which no other thread writes.
 struct Fill<'a> {
     packed: &'a PackedBlocks,
-    columns: usize,
+    panels: Range<usize>,
+    /// The columns of these panels.
     w: Strided<'a>,
-    /// Output memory of the panel.
-    out: &'a mut [u8],
 }
 
 impl Kernel for Fill<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Fill { packed, columns, w, out } = self;
-        out.fill(0);
-        for (b, out) in out.chunks_exact_mut(packed.block_bytes()).enumerate() {
-            let (scales, bytes) = out.split_at_mut(PANEL * 2);
-            // Missing weights in the last block or panel are zero, whose stored byte is not 0.
-            for column in 0..PANEL {
-                let mut weights = [0.0; BLOCK];
-                if column < columns {
-                    let first = b * BLOCK;
-                    let len = BLOCK.min(packed.k - first);
-                    if w.k_stride == 1 {
-                        weights[..len].copy_from_slice(&w.data[column * w.n_stride + first..][..len]);
-                    } else {
-                        for (i, to) in weights.iter_mut().enumerate().take(len) {
-                            *to = w.data[(first + i) * w.k_stride + column * w.n_stride];
-                        }
-                    }
+    fn run<S: Simd>(self, s: S) {
+        let Fill { packed, panels, w } = self;
+        let size = packed.block_bytes();
+        let mut weights = [[0.0; PANEL]; BLOCK];
+        for block in 0..packed.blocks() {
+            let rows = BLOCK.min(packed.k - block * BLOCK);
+            for panel in panels.clone() {
+                let columns = PANEL.min(packed.n - panel * PANEL);
+                if rows < BLOCK || columns < PANEL {
+                    // Missing weights are zero, whose stored byte is not 0.
+                    weights = [[0.0; PANEL]; BLOCK];
                 }
-                let (d, numbers) = packed.format.round(&weights);
-                scales[2 * column..][..2].copy_from_slice(&d.to_bits().to_ne_bytes());
-                for (group, four) in numbers.as_chunks::<4>().0.iter().enumerate() {
-                    match packed.format {
-                        BlockFormat::Q8_0 => {
-                            bytes[(group * PANEL + column) * 4..][..4].copy_from_slice(four);
-                        }
-                        BlockFormat::Q4_0 => {
-                            let at = (group % (GROUPS / 2) * PANEL + column) * 4;
-                            let shift = if group < GROUPS / 2 { 0 } else { 4 };
-                            bytes[at..][..4].iter_mut().zip(four).for_each(|(to, q)| *to |= q << shift);
-                        }
-                    }
-                }
+                let start = block * BLOCK * w.k_stride + (panel - panels.start) * PANEL * w.n_stride;
+                let w = Strided { data: &w.data[start..], ..w };
+                w.copy(s, [rows, columns], weights.as_flattened_mut(), PANEL);
+                // SAFETY: a block of a panel that only this call writes.
+                let out = unsafe {
+                    let out = packed.panel(panel).cast_mut().add(block * size);
+                    std::slice::from_raw_parts_mut(out, size)
+                };
+                packed.format.round(&weights, out);
             }
         }
     }
@@ -284,11 +300,14 @@ impl PackedBlocks {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{byte, nibble};
 
     #[test]
     fn numbers_are_rounded_as_by_the_library() {
-        let same = |x: f32| assert_eq!(nearest(x), x.round() as i8, "{x}");
+        let same = |x: f32| {
+            assert_eq!(byte(x), u32::from((x.round() as i8) as u8 ^ 0x80), "{x}");
+            assert_eq!(nibble(x), u32::from((x + 8.5).clamp(0.0, 15.0) as u8), "{x}");
+        };
         for halves in -260..=260 {
             let x = halves as f32 / 2.0;
             let (above, below) = (x.next_up(), x.next_down());

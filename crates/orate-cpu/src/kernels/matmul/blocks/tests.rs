@@ -208,3 +208,59 @@ fn packing_gives_the_same_bytes_everywhere() {
         }
     }
 }
+
+/// Blocks of a column of weights as the format defines them.
+fn by_definition(format: BlockFormat, block: &[f32]) -> Vec<f64> {
+    let (mut largest, scale) = (0.0_f32, if format == BlockFormat::Q8_0 { 127.0 } else { -8.0 });
+    for w in block {
+        if w.abs() > largest.abs() {
+            largest = if format == BlockFormat::Q8_0 { w.abs() } else { *w };
+        }
+    }
+    let d = largest / scale;
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let whole = |w: f32| match format {
+        BlockFormat::Q8_0 => f64::from((w * inverse).round() as i8),
+        BlockFormat::Q4_0 => f64::from((w * inverse + 8.5).clamp(0.0, 15.0) as u8) - 8.0,
+    };
+    block.iter().map(|w| f64::from(half::f16::from_f32(d).to_f32()) * whole(*w)).collect()
+}
+
+/// Also of zeros, ties, numbers that are not finite, and those whose scale is none of f16.
+#[test]
+fn packing_rounds_by_definition() {
+    let team = Team::new(2).unwrap();
+    for (k, n) in [(32, 32), (70, 300), (64, 513)] {
+        let mut weights = numbers(k * n, 7);
+        let odd =
+            [0.0, -0.0, 1.0, -1.0, 0.5 / 127.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, 1e30];
+        for (i, w) in weights.iter_mut().enumerate() {
+            match i % n {
+                1 => *w = 0.0,
+                2 => *w = [1.0, -1.0][i / n % 2],
+                3 => *w = (i / n) as f32 / 2.0,
+                column @ 4.. if i / n == column % k => *w = odd[column % odd.len()],
+                _ => {}
+            }
+        }
+        let by_column: Vec<f32> = (0..k * n).map(|i| weights[i % k * n + i / k]).collect();
+        let rows = Strided { data: &weights, k_stride: n, n_stride: 1 };
+        let columns = Strided { data: &by_column, k_stride: 1, n_stride: k };
+        for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+            for (isa, w) in Isa::available().into_iter().flat_map(|isa| [(isa, rows), (isa, columns)]) {
+                let packed = PackedBlocks::pack(isa, format, &team, (k, n), w);
+                for (column, weights) in by_column.chunks_exact(k).enumerate() {
+                    let expected = weights.chunks(BLOCK).flat_map(|block| by_definition(format, block));
+                    for (i, want) in expected.enumerate() {
+                        let got = packed.weight(i, column);
+                        assert!(
+                            got == want || got.is_nan() && want.is_nan(),
+                            "{} by {isa}: ({i}, {column}) of [{k}, {n}] is {got}, not {want}",
+                            format.name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
