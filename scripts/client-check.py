@@ -21,9 +21,12 @@ def seconds(data, format):
     """Length of sound as PyAV decodes it."""
     with av.open(io.BytesIO(data), format=format) as file:
         samples = rate = 0
-        for frame in file.decode(audio=0):
-            samples += frame.samples
-            rate = frame.sample_rate
+        try:
+            for frame in file.decode(audio=0):
+                samples += frame.samples
+                rate = frame.sample_rate
+        except av.error.InvalidDataError:
+            pass  # the last frame of a part is cut
         return samples / rate
 
 
