@@ -154,17 +154,16 @@ async def sockets(server):
 def elevenlabs_client(server):
     import elevenlabs
     from elevenlabs.client import ElevenLabs
-    from elevenlabs.environment import ElevenLabsEnvironment
 
     client = ElevenLabs(api_key="none", base_url=server.base)
     sound = b"".join(client.text_to_speech.stream("alloy", text=TEXT, output_format="pcm_24000"))
     assert len(sound) > 50000, len(sound)
     sound = b"".join(client.text_to_speech.convert("alloy", text=TEXT, output_format="mp3_44100_128"))
     assert seconds(sound, "mp3") > 1
-    ws = server.base.replace("http", "ws")
-    own = ElevenLabs(api_key="none", environment=ElevenLabsEnvironment(base=server.base, wss=ws))
+    # The client knows only wss; a proxy has the certificate elsewhere.
+    client.text_to_speech._ws_base_url = server.base.replace("http", "ws")
     parts = iter(["Hello from a ", "language model. ", "It speaks ", "while it thinks."])
-    sound = b"".join(own.text_to_speech.convert_realtime("alloy", text=parts, output_format="pcm_24000"))
+    sound = b"".join(client.text_to_speech.convert_realtime("alloy", text=parts, output_format="pcm_24000"))
     assert len(sound) > 50000, len(sound)
     print("elevenlabs", getattr(elevenlabs, "__version__", ""), len(sound))
 
