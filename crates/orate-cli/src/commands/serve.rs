@@ -37,9 +37,9 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", env = "ORATE_SERVE_WYOMING")]
     wyoming: Option<String>,
 
-    /// More models to serve: a path, or a path and a name (PATH=NAME); may be repeated
+    /// Model to serve, as of other commands, with a name or not; may be repeated
     ///
-    /// The first --model is the one that requests for models of OpenAI get.
+    /// The first one answers requests for models of OpenAI. Without any, the built-in voice is served.
     #[arg(
         long = "model",
         short,
@@ -117,12 +117,6 @@ pub struct Args {
     )]
     max_input_chars: usize,
 
-    #[command(flatten)]
-    access: Access,
-
-    #[command(flatten)]
-    voices: Voices,
-
     /// Log lines: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "ORATE_SERVE_LOG", value_parser = ["text", "json"])]
     log: String,
@@ -138,6 +132,12 @@ pub struct Args {
     /// Tell clients all about failures of model and device; may name paths
     #[arg(long, env = "ORATE_SERVE_VERBOSE_ERRORS", hide_short_help = true)]
     verbose_errors: bool,
+
+    #[command(flatten)]
+    access: Access,
+
+    #[command(flatten)]
+    voices: Voices,
 
     #[command(flatten)]
     place: PlaceArgs,
