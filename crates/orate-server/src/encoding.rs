@@ -103,9 +103,7 @@ impl Encoding {
     /// # Errors
     /// The rates have no common multiple that a resampler can work with.
     pub fn encoder(&self) -> Result<StreamEncoder> {
-        let mut settings = EncoderSettings::default();
-        settings.sample_rate = Some(self.sample_rate);
-        settings.bit_rate = self.bit_rate;
+        let settings = EncoderSettings { sample_rate: Some(self.sample_rate), bit_rate: self.bit_rate };
         StreamEncoder::new(self.format.audio, self.model_rate, &settings)
             .map_err(|e| ApiError::field("unsupported_format", "sample_rate", e.to_string()))
     }

@@ -223,9 +223,8 @@ fn set(
 
 /// Whether another family, or another model of this one, has the option.
 fn is_of_another_model(model: &Model, name: &str) -> bool {
-    let has = |family: &&orate::Family| family.options.iter().any(|spec| spec.name == name);
-    let theirs = |(theirs, ours): &(&str, &str)| *theirs == name && !ours.is_empty();
-    model.engine.families().iter().any(|family| has(family)) || OTHER_NAMES.iter().any(|pair| theirs(pair))
+    let of_family = |family: &&orate::Family| family.options.iter().any(|spec| spec.name == name);
+    model.engine.families().iter().any(of_family) || OTHER_NAMES.iter().any(|(theirs, _)| *theirs == name)
 }
 
 /// Refuses what this route cannot do rather than leaving it out.
