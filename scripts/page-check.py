@@ -94,16 +94,6 @@ def speaks(browser, base):
     assert '"seed":7' in page.text_content("#code")
     page.click("#tab-python")
     assert "extra_body={\"seed\":7}" in page.text_content("#code")
-    # A mix by sliders and by text.
-    page.select_option("#voice", label="a mix …")
-    assert page.locator(".part").count() == 2
-    page.locator(".part input[type=range]").first.fill("0.75")
-    assert ":0.75+" in page.input_value("#mix-text")
-    page.click("#mix-add")
-    assert page.locator(".part").count() == 3
-    page.fill("#text", "A mixed voice.")
-    page.click("#speak")
-    until(page, "document.querySelector('#used').textContent.includes('+')", timeout=30000)
     watched.check()
     # An error of the server is shown.
     page.click("#stop")
@@ -116,6 +106,29 @@ def speaks(browser, base):
     until(page, "document.querySelector('#error').textContent.includes('nothing to say')")
     watched.check(allowed=["400"])
     context.close()
+
+
+def mixes(browser):
+    """Voices of a small model with random weights."""
+    process, base = start("--model", "oracle/supertonic/golden/tiny")
+    try:
+        watched = Watched(browser.new_context(), base)
+        page = watched.page
+        # A mix by sliders and by text.
+        page.select_option("#voice", label="a mix …")
+        assert page.locator(".part").count() == 2
+        page.locator(".part input[type=range]").first.fill("0.75")
+        assert ":0.75+" in page.input_value("#mix-text")
+        page.click("#mix-add")
+        assert page.locator(".part").count() == 3
+        page.fill("#text", "A mixed voice.")
+        page.click("#speak")
+        until(page, "document.querySelector('#used').textContent.includes('+')", timeout=30000)
+        watched.check()
+        page.screenshot(path=folder / "page-mix.png", full_page=True)
+    finally:
+        process.terminate()
+        process.wait(40)
 
 
 def screenshots(browser, base):
@@ -134,7 +147,6 @@ def screenshots(browser, base):
             page.click("#stop")
             if width == 1280:
                 page.click("#more summary")
-                page.select_option("#voice", label="a mix …")
                 page.screenshot(path=folder / f"page-{width}-{scheme}-open.png", full_page=True)
             watched.check()
             context.close()
@@ -171,6 +183,7 @@ with sync_playwright() as playwright:
     finally:
         process.terminate()
         assert process.wait(40) == 0
+    mixes(browser)
     asks_for_a_key(browser)
     browser.close()
 print("the page works; screenshots in", folder)

@@ -211,8 +211,8 @@ fn make(
 ) -> Result<Made, GraphError> {
     let Some(format) = pack else { return Ok(Made::Dense(into_dense(w.evaluate(source)?))) };
     let &[k, n] = w.shape().dims() else { unreachable!("factors of products are matrices") };
-    // The columns of a large matrix are rows in its file: where these have to be converted, they are packed as
-    // they are read, so the whole matrix is never in memory.
+    // The columns of a large matrix are rows in its file: where these have to be converted, they are packed
+    // as they are read, so the whole matrix is never in memory.
     if k * n >= READ_BY_ROW
         && let Some(name) = w.transposed_name()
         && source.lend(name).is_none()

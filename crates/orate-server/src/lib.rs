@@ -2,8 +2,8 @@
 //! know.
 //!
 //! ```text
-//! handler (async) ── reads, checks ── queue of the model ── thread: Engine::stream ─► encoder ─► channel ─► body
-//!                                                               ▲ Cancel ◄── when the body is dropped
+//! handler (async) ── checks ── queue of the model ── thread: Engine::stream ─► encoder ─► channel ─► body
+//!                                                        ▲ Cancel ◄──────── when the body is dropped
 //! ```
 //!
 //! [`Server`] has settings and models, [`Server::router`] the routes, which need no socket, and [`serve`]

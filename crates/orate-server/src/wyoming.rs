@@ -1,5 +1,5 @@
-//! The Wyoming protocol of Home Assistant, version 1.8: events over TCP, each a line of JSON, perhaps followed
-//! by more JSON and by bytes.
+//! The Wyoming protocol of Home Assistant, version 1.8: events over TCP, each a line of JSON, perhaps
+//! followed by more JSON and by bytes.
 //!
 //! ```text
 //! {"type": "synthesize", "data": {…}, "data_length": 40, "payload_length": 0}⏎ + 40 bytes of JSON
@@ -276,7 +276,8 @@ fn info(shared: &Shared) -> Value {
     let attribution = json!({ "name": "Orate", "url": "" });
     let voices = shared.models().iter().flat_map(|model| {
         let kept = voices::kept(model, &shared.settings).into_iter().map(|(name, _)| name);
-        let mut names: Vec<String> = model.engine.voices().iter().map(|v| v.name.clone()).chain(kept).collect();
+        let own = model.engine.voices().iter().map(|v| v.name.clone());
+        let mut names: Vec<String> = own.chain(kept).collect();
         if names.is_empty() {
             names.push("default".to_owned());
         }

@@ -148,8 +148,8 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Panels that are packed together. Rows of a file are read some hundred bytes at a time: shorter parts of
-    /// rows that are kilobytes apart cost a page of the TLB each.
+    /// Panels that are packed together. Rows of a file are read some hundred bytes at a time: shorter parts
+    /// of rows that are kilobytes apart cost a page of the TLB each.
     pub(super) fn panels_at_once(self) -> usize {
         match self {
             Columns::Matrix(Strided { n_stride: 1, .. }) => 8,
