@@ -284,6 +284,15 @@ pub async fn batch(
         Some(_) => return Err(ApiError::field("invalid_value", "items", "`items` is not a list")),
         None => return Err(ApiError::missing("items")),
     };
+    let of_item =
+        |item: &Value| item.get("input").and_then(Value::as_str).map_or(0, |text| text.chars().count());
+    let (all, most) = (items.iter().map(of_item).sum::<usize>(), shared.settings.max_input_chars);
+    if all > most {
+        // The answer is one object, so all sound is in memory at once.
+        let message = format!("the texts have {all} characters together; send at most {most} at a time");
+        let error = ApiError::field("text_too_long", "items", message);
+        return Err(error.with_status(StatusCode::PAYLOAD_TOO_LARGE));
+    }
     let defaults = shared_fields(fields.rest());
     let work =
         items.into_iter().map(|item| one_of(&shared, models, item, &defaults, &record, key.as_deref()));

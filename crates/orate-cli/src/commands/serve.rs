@@ -26,8 +26,8 @@ Examples:
   curl http://127.0.0.1:8880/v1/audio/speech -o hello.wav -H 'Content-Type: application/json' \\
        -d '{\"model\": \"tts-1\", \"input\": \"Hello.\", \"response_format\": \"wav\"}'
 
-The page at / speaks what is typed there; /openapi.json describes all routes. Every option has an \
-environment variable, such as ORATE_SERVE_LISTEN.")]
+The page at / speaks what is typed there; /openapi.json describes all routes. Options of the \
+server have environment variables, such as ORATE_SERVE_LISTEN.")]
 pub struct Args {
     /// Where to listen: address and port, or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8880", env = "ORATE_SERVE_LISTEN")]

@@ -218,6 +218,8 @@ async fn a_batch_has_a_result_for_each_text() {
         json!({ "model": "tts-1", "input": "One.", "response_format": "wav", "seed": 3, "stream": false });
     let alone = post(&router, SPEECH, &alone).await;
     assert_eq!(results[0]["audio_data"], BASE64_STANDARD.encode(alone.bytes));
+    let long = json!({ "items": vec![json!({ "input": "a".repeat(9000) }); 3] });
+    assert_eq!(post(&router, "/v1/audio/speech/batch", &long).await.error().1, "text_too_long");
     for wrong in [json!({}), json!({ "items": [] }), json!({ "items": vec![json!({}); 33] })] {
         assert_eq!(post(&router, "/v1/audio/speech/batch", &wrong).await.status, 400);
     }
