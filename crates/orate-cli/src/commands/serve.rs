@@ -330,6 +330,8 @@ impl Args {
             Keys::parse(&more).map_err(|e| UsageError(format!("{KEYS_VARIABLE}: {e}")))?;
             keys = Keys::parse(&text).map_err(UsageError)?;
         }
+        check_address("--listen", &self.listen)?;
+        self.wyoming.iter().try_for_each(|address| check_address("--wyoming", address))?;
         let is_local = is_local(&self.listen);
         if !is_local && keys.is_empty() && !self.access.no_auth {
             let problem = "others than this machine can reach it, and there are no keys; give --api-key-file \
@@ -401,6 +403,16 @@ fn id_of(path: &Path) -> String {
     let name = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let name = if name.is_file() { name.file_stem() } else { name.file_name() };
     name.unwrap_or_default().to_string_lossy().to_lowercase().replace(' ', "-")
+}
+
+/// Refuses what is no address with a port.
+fn check_address(option: &str, address: &str) -> Result<(), UsageError> {
+    let has_port =
+        address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if has_port || address.starts_with("unix:") {
+        return Ok(());
+    }
+    Err(UsageError(format!("{option} {address}: write an address and a port, such as 127.0.0.1:8880")))
 }
 
 /// Whether only this machine reaches an address.

@@ -14,6 +14,8 @@ mod more_families;
 #[cfg(feature = "hub")]
 mod pull;
 mod say;
+#[cfg(feature = "server")]
+mod serve;
 mod tools;
 #[path = "../../../orate/tests/toy/mod.rs"]
 mod toy;
