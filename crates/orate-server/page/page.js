@@ -291,12 +291,21 @@ function play(samples) {
   player = new Player(() => draw());
   player.push(samples);
   player.finish();
-  requestAnimationFrame(animate);
+  animate();
 }
 
+let isAnimated = false;
+
+/** Draws while sound plays: one loop, however often it is asked for. */
 function animate() {
-  draw();
-  if (player && !player.stopped) requestAnimationFrame(animate);
+  if (isAnimated) return;
+  isAnimated = true;
+  const frame = () => {
+    draw();
+    isAnimated = Boolean(player && !player.stopped);
+    if (isAnimated) requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
 }
 
 /** Loudness of the sound so far, and what of it was played. */
@@ -412,11 +421,11 @@ async function speak(event) {
       sound.push(samples);
       own.push(samples);
       showFacts(sound, performance.now() - begun);
-      if (own.start) requestAnimationFrame(animate);
+      if (own.start) animate();
     }
     own.finish();
     $("state").textContent = "";
-    requestAnimationFrame(animate);
+    animate();
   } catch (error) {
     own.stop();
     if (error.name !== "AbortError") fail(error);
