@@ -68,7 +68,8 @@ def speaks(browser, base):
     page.click("#speak")
     # Sound begins before the text is spoken to its end.
     until(page, "document.querySelector('#first').textContent.endsWith('ms')", timeout=20000)
-    assert page.text_content("#state") == "speaking …", page.text_content("#state")
+    state = [page.text_content(id) for id in ["#state", "#error", "#first", "#length"]]
+    assert state[0] == "speaking …", state
     until(page, "parseFloat(document.querySelector('#length').textContent) > 1", timeout=20000)
     before = metric(base, "orate_cancelled_total")
     page.click("#stop")
