@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Foreign clients against a server: openai, elevenlabs, wyoming, websockets; PyAV decodes every format.
+"""Foreign clients against a server; PyAV decodes every format, whole and cut.
 
-    pip install openai elevenlabs wyoming websockets av httpx
-    scripts/client-check.py [PROGRAM]       the program is target/release/orate otherwise
+    pip install httpx av openai websockets elevenlabs wyoming
+    pip install livekit-plugins-openai livekit-plugins-elevenlabs "pipecat-ai[openai,elevenlabs]"
+    scripts/client-check.py [PROGRAM] [--clients openai,websockets,…]
+
+PROGRAM is target/release/orate by default, and all clients run. A client that runs must be installed.
 """
-import asyncio, base64, io, json, os, socket, subprocess, sys, tempfile, threading, time
+import argparse, asyncio, base64, concurrent.futures, io, json, os, socket, subprocess, tempfile, time
 
-import av, httpx, openai, websockets
+import av, httpx
 
 TEXT = "Hello there. How are you today?"
 
@@ -30,9 +33,16 @@ def seconds(data, format):
         return samples / rate
 
 
+def until(condition):
+    end = time.time() + 30
+    while not condition():
+        assert time.time() < end, "not within 30 s"
+        time.sleep(0.02)
+
+
 class Server:
     def __init__(self, program, *args):
-        self.port, self.wyoming = free_port(), free_port()
+        self.program, self.port, self.wyoming = program, free_port(), free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         command = [program, "serve", "--listen", f"127.0.0.1:{self.port}",
                    "--wyoming", f"127.0.0.1:{self.wyoming}", "--device", "cpu", *args]
@@ -59,6 +69,8 @@ class Server:
 
 
 def openai_client(server):
+    import openai
+
     client = openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0)
     lengths = {}
     for format, container in [("mp3", "mp3"), ("opus", "ogg"), ("flac", "flac"), ("wav", "wav")]:
@@ -76,13 +88,15 @@ def openai_client(server):
         first = next(response.iter_bytes(4096))
         assert len(first) > 100
     with client.audio.speech.with_streaming_response.create(
-        model="tts-1", voice="alloy", input=TEXT, response_format="pcm", stream_format="sse", extra_body={"seed": 3}
+        model="tts-1", voice="alloy", input=TEXT, response_format="pcm", stream_format="sse",
+        extra_body={"seed": 3},
     ) as response:
         lines = [line for line in response.iter_lines() if line.startswith("data: ")]
         events = [json.loads(line[6:]) for line in lines]
         assert events[-1]["type"] == "speech.audio.done" and events[-1]["usage"]["total_tokens"] > 0
         assert sum(len(base64.b64decode(e["audio"])) for e in events[:-1]) > 20000
-    for wrong, kind in [({"voice": "nobody"}, openai.BadRequestError), ({"model": "x"}, openai.NotFoundError)]:
+    wrongs = [({"voice": "nobody"}, openai.BadRequestError), ({"model": "x"}, openai.NotFoundError)]
+    for wrong, kind in wrongs:
         try:
             client.audio.speech.create(**{"model": "tts-1", "voice": "alloy", "input": TEXT, **wrong})
             raise AssertionError("no error")
@@ -92,7 +106,46 @@ def openai_client(server):
     print("openai", openai.__version__, {f: round(x, 2) for f, x in lengths.items()})
 
 
+def busy_openai_client(server):
+    """The client meets a full queue: its error, and its own repetitions."""
+    import openai
+
+    server = Server(server.program, "--streams", "1", "--queue", "1")
+    client = openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0)
+    say = dict(model="tts-1", voice="alloy", response_format="pcm")
+    waiting = None
+    try:
+        # One request speaks, as nobody reads its answer, and one waits.
+        with client.audio.speech.with_streaming_response.create(input=TEXT * 600, **say) as response:
+            sound = response.iter_bytes(4096)
+            next(sound)
+            with concurrent.futures.ThreadPoolExecutor() as threads:
+                waiting = threads.submit(client.audio.speech.create, input=TEXT, **say)
+                until(lambda: server.metric("orate_requests_waiting") == 1)
+                try:
+                    client.audio.speech.create(input=TEXT, **say)
+                    raise AssertionError("no error")
+                except openai.InternalServerError as e:
+                    assert (e.status_code, e.code, e.type) == (503, "overloaded", "server_error"), vars(e)
+                    assert e.response.headers["retry-after"] == "1"
+                # With repetitions, the client succeeds when the first request leaves.
+                begun = time.time()
+                patient = client.with_options(max_retries=5)
+                repeats = threads.submit(patient.audio.speech.create, input=TEXT, **say)
+                until(lambda: 'status="503"} 2' in httpx.get(server.base + "/metrics").text)
+                response.close()
+                whole = repeats.result(60).content
+                assert 0.9 < time.time() - begun, "it did not wait for Retry-After"
+                assert whole == waiting.result(60).content and len(whole) > 20000
+        print("openai with a full queue: 503 overloaded, then", len(whole), "bytes")
+    finally:
+        server.process.terminate()
+        server.process.wait(40)
+
+
 async def sockets(server):
+    import websockets
+
     async with websockets.connect(f"ws://127.0.0.1:{server.port}/v1/audio/speech/stream") as ws:
         await ws.send(json.dumps({"type": "session.config", "voice": "alloy"}))
         for part in ["Good mor", "ning. How a", "re you? I am", " fine"]:
@@ -110,7 +163,8 @@ async def sockets(server):
             if message["type"] == "session.done":
                 break
             assert message["type"] != "error", message
-        assert sentences == ["Good morning.", "How are you?", "I am fine"] and sound > 50000, (sentences, sound)
+        assert sentences == ["Good morning.", "How are you?", "I am fine"], sentences
+        assert sound > 50000, sound
         # Another utterance, cut off.
         await ws.send(json.dumps({"type": "input.text", "text": TEXT * 50 + " "}))
         while not isinstance(await asyncio.wait_for(ws.recv(), 30), bytes):
@@ -126,7 +180,8 @@ async def sockets(server):
             assert json.loads(await ws.recv())["type"] == "error"
     # A page of another origin may not connect.
     try:
-        async with websockets.connect(f"ws://127.0.0.1:{server.port}/v1/audio/speech/stream", origin="http://evil.example"):
+        url = f"ws://127.0.0.1:{server.port}/v1/audio/speech/stream"
+        async with websockets.connect(url, origin="http://evil.example"):
             raise AssertionError("connected")
     except websockets.InvalidStatus as e:
         assert e.response.status_code == 403
@@ -211,8 +266,72 @@ async def wyoming_client(server):
     print("wyoming", kinds, count)
 
 
+async def livekit_client(server):
+    from livekit.agents import APIConnectOptions, APIStatusError
+    from livekit.plugins import elevenlabs, openai
+
+    import aiohttp
+
+    once, url = APIConnectOptions(max_retry=0), server.base + "/v1"
+    lengths = {}
+    # The plugin requests events, except for tts-1.
+    sse = "gpt-4o-mini-tts"
+    for model, format in [(sse, "mp3"), ("tts-1", "mp3"), ("tts-1", "pcm"), (sse, "opus")]:
+        tts = openai.TTS(model=model, response_format=format, base_url=url, api_key="none")
+        frame = await tts.synthesize(TEXT, conn_options=once).collect()
+        lengths[model, format] = frame.duration
+        assert frame.sample_rate == 24000 and abs(frame.duration - lengths[sse, "mp3"]) < 0.2, lengths
+        await tts.aclose()
+    tts = openai.TTS(voice="nobody", base_url=url, api_key="none")
+    try:
+        await tts.synthesize(TEXT, conn_options=once).collect()
+        raise AssertionError("no error")
+    except APIStatusError as e:
+        assert e.status_code == 400 and "nobody" in str(e), e
+    await tts.aclose()
+    async with aiohttp.ClientSession() as session:
+        tts = elevenlabs.TTS(voice_id="alloy", api_key="none", base_url=url, http_session=session)
+        frame = await tts.synthesize(TEXT, conn_options=once).collect()
+        stream = tts.stream(conn_options=once)
+        for part in ["Hello the", "re. How are you", " today?"]:
+            stream.push_text(part)
+        stream.end_input()
+        streamed = sum([event.frame.duration async for event in stream])
+        await stream.aclose()
+        await tts.aclose()
+    assert min(frame.duration, streamed) > 1, (frame.duration, streamed)
+    lengths |= {"elevenlabs": frame.duration, "stream-input": streamed}
+    print("livekit", {f: round(x, 2) for f, x in lengths.items()})
+
+
+async def pipecat_client(server):
+    from loguru import logger
+    from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame, TTSSpeakFrame
+    from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
+    from pipecat.services.openai.tts import OpenAITTSService
+    from pipecat.pipeline.worker import PipelineParams
+    from pipecat.tests.utils import SleepFrame, run_test
+
+    logger.remove()
+    params = PipelineParams(audio_out_sample_rate=24000)
+    openai = OpenAITTSService(api_key="none", base_url=server.base + "/v1")
+    settings = ElevenLabsTTSService.Settings(voice="alloy")
+    ws = server.base.replace("http", "ws")
+    elevenlabs = ElevenLabsTTSService(api_key="none", url=ws, settings=settings)
+    lengths = {}
+    for service in [openai, elevenlabs]:
+        frames = [SleepFrame(0.5), TTSSpeakFrame(TEXT), SleepFrame(5.0)]
+        down, up = await run_test(service, frames_to_send=frames, pipeline_params=params)
+        errors = [frame for frame in [*down, *up] if isinstance(frame, ErrorFrame)]
+        sound = [frame for frame in down if isinstance(frame, TTSAudioRawFrame)]
+        assert not errors and all(frame.sample_rate == 24000 for frame in sound), errors
+        lengths[type(service).__name__] = sum(len(frame.audio) for frame in sound) / 48000
+    assert min(lengths.values()) > 1, lengths
+    print("pipecat", {f: round(x, 2) for f, x in lengths.items()})
+
+
 def leaving(server):
-    """Clients that leave end the work; a slow one hinders nobody."""
+    """A client that leaves ends its request."""
     before = server.metric("orate_cancelled_total")
     with httpx.stream("POST", server.base + "/v1/audio/speech", json={
             "model": "tts-1", "input": TEXT * 200, "response_format": "pcm"}, timeout=60) as response:
@@ -225,20 +344,39 @@ def leaving(server):
     print("a client that leaves: stopped after", round(time.time() - begun, 3), "s")
 
 
+CLIENTS = {
+    "openai": openai_client,
+    "openai-busy": busy_openai_client,
+    "websockets": lambda server: asyncio.run(sockets(server)),
+    "elevenlabs": elevenlabs_client,
+    "wyoming": lambda server: asyncio.run(wyoming_client(server)),
+    "livekit": lambda server: asyncio.run(livekit_client(server)),
+    "pipecat": lambda server: asyncio.run(pipecat_client(server)),
+}
+
+
 def main():
-    program = sys.argv[1] if len(sys.argv) > 1 else "target/release/orate"
-    server = Server(program)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", nargs="?", default="target/release/orate")
+    parser.add_argument("--clients", default=",".join(CLIENTS))
+    arguments = parser.parse_args()
+    chosen = arguments.clients.split(",")
+    unknown = set(chosen) - set(CLIENTS)
+    if unknown:
+        parser.error(f"no such client: {', '.join(unknown)}; choose from {', '.join(CLIENTS)}")
+    server = Server(arguments.program)
     try:
-        openai_client(server)
-        asyncio.run(sockets(server))
-        elevenlabs_client(server)
-        asyncio.run(wyoming_client(server))
+        for name in chosen:
+            CLIENTS[name](server)
         leaving(server)
     finally:
         server.process.terminate()
         status = server.process.wait(20)
     assert status == 0, (status, server.text())
-    print("all clients are content")
+    left_out = [name for name in CLIENTS if name not in chosen]
+    print("passed:", ", ".join(chosen))
+    if left_out:
+        print("NOT RUN:", ", ".join(left_out))
 
 
 main()

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The server's page in a headless Chromium: speaks, stops, mixes, downloads, shows errors.
+"""The server's page in a headless Chromium: speaks, stops, mixes, clones, downloads, shows errors.
 
     pip install playwright httpx
-    scripts/page-check.py [PROGRAM] [FOLDER]    screenshots go to the folder
+    scripts/page-check.py [PROGRAM] [FOLDER] [MODEL]    screenshots go to the folder
+
+MODEL clones voices. Without it, cargo makes a small Chatterbox with random weights.
 """
-import io, os, pathlib, shutil, subprocess, sys, tempfile, time, wave
+import io, json, os, pathlib, shutil, subprocess, sys, tempfile, time, wave
 
 import httpx
 from playwright.sync_api import sync_playwright
@@ -12,6 +14,7 @@ from playwright.sync_api import sync_playwright
 program = sys.argv[1] if len(sys.argv) > 1 else "target/release/orate"
 folder = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp())
 folder.mkdir(exist_ok=True)
+RECORDING = "oracle/chatterbox/golden/ref.wav"
 browser_path = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
 
@@ -51,9 +54,10 @@ class Watched:
         self.page = context.new_page()
         self.page.on("console", lambda m: self.problems.append(m.text) if m.type == "error" else None)
         self.page.on("pageerror", lambda e: self.problems.append(str(e)))
-        self.page.on("request", lambda r: None if r.url.startswith((base, "blob:", "data:")) else self.foreign.append(r.url))
+        own = (base, "blob:", "data:")
+        self.page.on("request", lambda r: None if r.url.startswith(own) else self.foreign.append(r.url))
         self.page.goto(base)
-        until(self.page, "document.querySelector('#voice').options.length > 1")
+        until(self.page, "document.querySelector('#voice').options.length > 0")
 
     def check(self, allowed=()):
         problems = [p for p in self.problems if not any(a in p for a in allowed)]
@@ -77,11 +81,12 @@ def speaks(browser, base):
         if metric(base, "orate_cancelled_total") == before + 1 and not metric(base, "orate_requests_running"):
             break
         time.sleep(0.02)
-    assert metric(base, "orate_cancelled_total") == before + 1, (before, [l for l in httpx.get(base + "/metrics").text.splitlines() if "cancel" in l or "running" in l], page.text_content("#length"))
+    assert metric(base, "orate_cancelled_total") == before + 1, httpx.get(base + "/metrics").text
     page.fill("#text", "A short one.")
     page.fill("#seed", "7")
     page.keyboard.press("Control+Enter") if page.focus("#text") is None else None
-    until(page, "!document.querySelector('#download').disabled && document.querySelector('#state').textContent === ''", timeout=30000)
+    until(page, "!document.querySelector('#download').disabled")
+    until(page, "document.querySelector('#state').textContent === ''")
     page.select_option("#format", "wav")
     with page.expect_download() as download:
         page.click("#download")
@@ -90,7 +95,8 @@ def speaks(browser, base):
     want = httpx.post(base + "/v1/audio/speech", json=body, timeout=60).content
     assert got == want, (len(got), len(want))
     with wave.open(io.BytesIO(got)) as file:
-        print("spoken:", round(file.getnframes() / file.getframerate(), 2), "s; first sound", page.text_content("#first"))
+        seconds = file.getnframes() / file.getframerate()
+        print("spoken:", round(seconds, 2), "s; first audio", page.text_content("#first"))
     # The code says the same.
     assert '"seed":7' in page.text_content("#code")
     page.click("#tab-python")
@@ -132,13 +138,123 @@ def mixes(browser):
         process.wait(40)
 
 
+def cloning_model():
+    if len(sys.argv) > 3:
+        return sys.argv[3]
+    made = tempfile.mkdtemp()
+    example = ["cargo", "run", "--release", "-p", "orate-testing", "--example", "chatterbox_checkpoint"]
+    subprocess.run([*example, "--", made, "turbo", "tiny"], check=True)
+    return made
+
+
+def clones(browser):
+    """Voices from a file, and from a microphone that Chromium imitates."""
+    voices = pathlib.Path(tempfile.mkdtemp())
+    process, base = start("--model", f"{cloning_model()}=cloner", env={"ORATE_VOICE_FOLDER": str(voices)})
+    state = "document.querySelector('#clone-state').textContent"
+    try:
+        context = browser.new_context(permissions=["microphone"])
+        watched = Watched(context, base)
+        page = watched.page
+        page.fill("#text", "A voice of a recording.")
+
+        def save(name, becomes):
+            page.fill("#clone-name", name)
+            page.click("#clone")
+            try:
+                until(page, f"{state}.includes({json.dumps(becomes)})", timeout=30000)
+            except AssertionError:
+                raise AssertionError(f"not {becomes!r}, but {page.evaluate(state)!r}")
+
+        # Nothing is sent without a name, a recording and consent.
+        save("", "Enter a name")
+        page.set_input_files("#clone-file", RECORDING)
+        save("ada", "Ask the speaker")
+        assert not list(voices.iterdir())
+        page.check("#clone-consent")
+        save("ada", "Saved ada")
+        kept = (voices / "ada.safetensors").read_bytes()
+        assert b"confirmed on the page" in kept and not page.is_checked("#clone-consent")
+        # The voice is chosen, and speaks.
+        assert page.input_value("#voice") == "ada"
+        page.click("#speak")
+        until(page, "document.querySelector('#used').textContent === 'ada'")
+        until(page, "!document.querySelector('#download').disabled")
+        assert "\"voice\":\"ada\"" in page.text_content("#code")
+        watched.check()
+        # Errors of the server: a taken name, a name that is a path, a file without speech.
+        page.check("#clone-consent")
+        page.set_input_files("#clone-file", RECORDING)
+        save("ada", "is kept already")
+        save("../ada", "letters, digits")
+        page.set_input_files("#clone-file", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"no sound"})
+        save("eve", "the recording")
+        problem = page.evaluate(state)
+        assert "bad" in page.get_attribute("#clone-state", "class"), problem
+        print("a file without speech:", problem)
+        assert (voices / "ada.safetensors").read_bytes() == kept and len(list(voices.iterdir())) == 1
+        # The microphone. A recording takes the place of the chosen file.
+        page.click("#record")
+        until(page, f"{state} === 'recording …'")
+        page.wait_for_timeout(8000)
+        page.click("#record")
+        until(page, f"{state}.startsWith('recorded')")
+        print("from the microphone:", page.evaluate(state))
+        assert page.input_value("#clone-file") == ""
+        save("mic", "Saved mic")
+        page.check("#clone-consent")
+        save("mic2", "choose a recording")
+        assert page.locator("#kept li").all_text_contents() == ["adaDelete", "micDelete"]
+        def without_a_name(page):
+            page.set_input_files("#clone-file", RECORDING)
+            page.click("#clone")
+
+        pictures(browser, base, "clone", without_a_name)
+        # Deleting asks first.
+        page.once("dialog", lambda dialog: dialog.dismiss())
+        page.click("[aria-label='Delete ada']")
+        page.once("dialog", lambda dialog: dialog.accept())
+        page.click("[aria-label='Delete mic']")
+        until(page, f"{state} === 'Deleted mic.'")
+        assert page.input_value("#voice") == ""
+        names = page.locator("#voice option").all_text_contents()
+        assert names == ["default", "ada (saved)"], names
+        assert [path.name for path in voices.iterdir()] == ["ada.safetensors"]
+        watched.check(allowed=["400", "409"])
+    finally:
+        process.terminate()
+        process.wait(40)
+    # A server that takes no voices does not offer it.
+    process, base = start("--model", "oracle/supertonic/golden/tiny")
+    try:
+        watched = Watched(browser.new_context(), base)
+        assert watched.page.is_hidden("#cloning")
+    finally:
+        process.terminate()
+        process.wait(40)
+
+
+def pictures(browser, base, name, prepare):
+    """A page in both widths and schemes."""
+    for width, height in [(360, 760), (1280, 900)]:
+        for scheme in ["light", "dark"]:
+            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            watched = Watched(context, base)
+            prepare(watched.page)
+            watched.page.screenshot(path=folder / f"page-{name}-{width}-{scheme}.png", full_page=True)
+            overflow = watched.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert overflow <= 0, f"{overflow} px wider than {width}"
+            watched.check()
+            context.close()
+
+
 def screenshots(browser, base):
     for width, height in [(360, 760), (1280, 900)]:
         for scheme in ["light", "dark"]:
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             watched = Watched(context, base)
             page = watched.page
-            page.fill("#text", "Good morning. The kettle is on, and the day is yours. What shall we read first?")
+            page.fill("#text", "Good morning. The kettle is on, and the day is yours. What shall we read?")
             page.click("#speak")
             until(page, "parseFloat(document.querySelector('#length').textContent) > 2", timeout=30000)
             page.wait_for_timeout(700)
@@ -167,7 +283,7 @@ def asks_for_a_key(browser):
         page.wait_for_selector("#key-dialog[open]")
         page.fill("#key", key)
         page.click("#key-form button")
-        until(page, "document.querySelector('#voice').options.length > 1")
+        until(page, "document.querySelector('#voice').options.length > 0")
         assert key not in page.url
     finally:
         process.terminate()
@@ -176,7 +292,10 @@ def asks_for_a_key(browser):
 
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(
-        executable_path=browser_path, args=["--autoplay-policy=no-user-gesture-required", "--no-sandbox"])
+        executable_path=browser_path,
+        args=["--autoplay-policy=no-user-gesture-required", "--no-sandbox",
+              "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
+              f"--use-file-for-fake-audio-capture={os.path.abspath(RECORDING)}"])
     process, base = start()
     try:
         speaks(browser, base)
@@ -185,6 +304,7 @@ with sync_playwright() as playwright:
         process.terminate()
         assert process.wait(40) == 0
     mixes(browser)
+    clones(browser)
     asks_for_a_key(browser)
     browser.close()
 print("the page works; screenshots in", folder)

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use symphonia::core::codecs::audio::AudioDecoderOptions;
 use symphonia::core::errors::Error;
@@ -17,12 +18,33 @@ use symphonia::core::meta::MetadataOptions;
 
 use orate_files::shown;
 
-use crate::error::{AudioError, Cause, Result, check_sample_rate};
+use crate::error::{AudioError, Cause, MAX_SAMPLE_RATE, Result, check_sample_rate};
 use crate::read::Waveform;
 use crate::wav_length::{HEADER, OpenEnd};
 
 /// Maximum bytes of a recording; four hours of CD audio are less.
 const MAX_BYTES: u64 = 4 << 30;
+
+/// What is accepted of a recording.
+#[derive(Clone, Copy)]
+struct Limits {
+    seconds: f64,
+    channels: usize,
+    /// In Hz.
+    sample_rate: u32,
+    /// For decoding.
+    time: Duration,
+}
+
+impl Limits {
+    fn of_a_file(seconds: f64) -> Limits {
+        Limits { seconds, channels: usize::MAX, sample_rate: MAX_SAMPLE_RATE, time: Duration::MAX }
+    }
+
+    fn of_bytes(seconds: f64) -> Limits {
+        Limits { seconds, channels: 8, sample_rate: 192_000, time: Duration::from_secs(10) }
+    }
+}
 
 /// Reads an audio file or pipe, at most `max_seconds` of it. A streamed WAV file, whose header says "length
 /// unknown", is read to its end.
@@ -35,10 +57,11 @@ const MAX_BYTES: u64 = 4 << 30;
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
-    decode_safely(path, || source(file, max_seconds), max_seconds)
+    decode_safely(path, || source(file, max_seconds), Limits::of_a_file(max_seconds))
 }
 
-/// As [`read_audio`], for the bytes of a file. `name` stands for its path in errors; its extension is a hint.
+/// As [`read_audio`], for the bytes of a file, which may be a stranger's: at most 8 channels, 192 kHz, and 10
+/// seconds of decoding. `name` stands for its path in errors; its extension is a hint.
 ///
 /// # Errors
 ///
@@ -47,17 +70,17 @@ pub fn read_audio_bytes(name: &str, mut bytes: Vec<u8>, max_seconds: f64) -> Res
     if let Some(open) = OpenEnd::find(&bytes) {
         open.close(&mut bytes);
     }
-    decode_safely(Path::new(name), || Ok(Box::new(Cursor::new(bytes))), max_seconds)
+    decode_safely(Path::new(name), || Ok(Box::new(Cursor::new(bytes))), Limits::of_bytes(max_seconds))
 }
 
 fn decode_safely(
     path: &Path,
     source: impl FnOnce() -> io::Result<Box<dyn MediaSource>>,
-    max_seconds: f64,
+    limits: Limits,
 ) -> Result<Waveform> {
     // Decoders panic on some damaged files, such as a WAV file with 65,535 channels in a build with overflow
     // checks.
-    catch_unwind(AssertUnwindSafe(|| decode(path, source, max_seconds))).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(|| decode(path, source, limits))).unwrap_or_else(|_| {
         let source = "the decoder failed on damaged data".into();
         Err(AudioError::ReadAudio { path: path.to_owned(), source })
     })
@@ -66,8 +89,9 @@ fn decode_safely(
 fn decode(
     path: &Path,
     source: impl FnOnce() -> io::Result<Box<dyn MediaSource>>,
-    max_seconds: f64,
+    limits: Limits,
 ) -> Result<Waveform> {
+    let begun = Instant::now();
     let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
     let mut hint = Hint::new();
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
@@ -99,6 +123,15 @@ fn decode(
         let decoded = decoder.decode(&packet).map_err(|error| failed(error.into()))?;
         let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
         check_sample_rate(rate).map_err(|error| failed(error.into()))?;
+        let problem = match limits {
+            l if rate > l.sample_rate => format!("it has {rate} Hz; {} are the most", l.sample_rate),
+            l if channels > l.channels => format!("it has {channels} channels; {} are the most", l.channels),
+            l if begun.elapsed() > l.time => format!("decoding it took more than {:?}", l.time),
+            _ => String::new(),
+        };
+        if !problem.is_empty() {
+            return Err(failed(problem.into()));
+        }
         if waveform.sample_rate != 0 && waveform.sample_rate != rate {
             let problem = format!("its sample rate changes from {} to {rate} Hz", waveform.sample_rate);
             return Err(failed(problem.into()));
@@ -113,8 +146,8 @@ fn decode(
                 waveform.samples.extend(interleaved.chunks_exact(n).map(mean));
             }
         }
-        if waveform.duration_s() > max_seconds {
-            return Err(AudioError::TooLong { what: shown(path).to_string(), limit_s: max_seconds });
+        if waveform.duration_s() > limits.seconds {
+            return Err(AudioError::TooLong { what: shown(path).to_string(), limit_s: limits.seconds });
         }
     }
     Ok(waveform)
@@ -159,4 +192,50 @@ fn source(mut file: File, max_seconds: f64) -> io::Result<Box<dyn MediaSource>> 
     }
     // A pipe cannot be rewound.
     Ok(Box::new(ReadOnlySource::new(Cursor::new(beginning).chain(file.take(MAX_BYTES)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    /// A second of silence.
+    fn wav(channels: u16, sample_rate: u32) -> Vec<u8> {
+        let spec = hound::WavSpec {
+            channels,
+            sample_rate,
+            bits_per_sample: 16,
+            sample_format: hound::SampleFormat::Int,
+        };
+        let mut bytes = vec![];
+        let mut writer = hound::WavWriter::new(Cursor::new(&mut bytes), spec).unwrap();
+        (0..u32::from(channels) * sample_rate).for_each(|_| writer.write_sample(0_i16).unwrap());
+        writer.finalize().unwrap();
+        bytes
+    }
+
+    #[test]
+    fn bytes_of_strangers_have_limits() {
+        let read = |bytes| read_audio_bytes("a.wav", bytes, 60.0);
+        assert_eq!(read(wav(8, 192_000)).unwrap().sample_rate, 192_000);
+        for (bytes, problem) in [
+            (wav(9, 8_000), "it has 9 channels; 8 are the most"),
+            (wav(1, 192_001), "it has 192001 Hz; 192000 are the most"),
+        ] {
+            let error = read(bytes.clone()).unwrap_err();
+            assert_eq!(error.source().unwrap().to_string(), problem);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("a.wav");
+            fs::write(&path, bytes).unwrap();
+            read_audio(&path, 60.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn decoding_is_given_up_when_its_time_is_over() {
+        let source = || Ok(Box::new(Cursor::new(wav(1, 8_000))) as Box<dyn MediaSource>);
+        let limits = Limits { time: Duration::ZERO, ..Limits::of_bytes(60.0) };
+        let error = decode_safely(Path::new("a.wav"), source, limits).unwrap_err();
+        assert_eq!(error.source().unwrap().to_string(), "decoding it took more than 0ns");
+    }
 }

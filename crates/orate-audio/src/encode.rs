@@ -13,10 +13,10 @@ use crate::error::{AudioError, Result, check_sample_rate, check_samples};
 use crate::format::{AudioFormat, WavFormat};
 use crate::stream_resampler::StreamResampler;
 
-/// What one format does with samples of its own rate, which are finite. Nothing is rewound, no thread is
-/// started, and memory is bounded.
+/// Encoder of one format, for finite samples at the rate of the stream. It neither seeks nor starts threads,
+/// and its memory is bounded.
 trait Encode: Send {
-    /// Appends what precedes all samples.
+    /// Appends the header.
     fn begin(&mut self, bytes: &mut Vec<u8>) -> Result<()>;
 
     /// Appends the bytes that `samples` complete. They do not depend on how the samples were divided.
@@ -25,8 +25,7 @@ trait Encode: Send {
     /// Appends the rest.
     fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<()>;
 
-    /// After [`finish`](Self::finish): what [`begin`](Self::begin) would have written, had it known the
-    /// length. `None` if the format has no such fields.
+    /// After [`finish`](Self::finish): the header with the true length. `None` if the format's has no length.
     fn header(&self) -> Option<Vec<u8>> {
         None
     }
@@ -94,6 +93,34 @@ impl StreamEncoder {
     pub fn new(format: AudioFormat, sample_rate: u32, settings: &EncoderSettings) -> Result<Self> {
         check_sample_rate(sample_rate)?;
         let rate = settings.sample_rate.unwrap_or_else(|| format.nearest_rate(sample_rate));
+        let encoder = Self::at(format, rate, settings.bit_rate)?;
+        if rate == sample_rate {
+            return Ok(encoder);
+        }
+        Ok(Self { resampler: Some(StreamResampler::new(sample_rate, rate)?), ..encoder })
+    }
+
+    /// As [`new`](Self::new), from the input rate of an unused resampler to its output rate. The filter of a
+    /// resampler takes a millisecond to compute, and clones share it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn with_resampler(
+        format: AudioFormat,
+        resampler: StreamResampler,
+        bit_rate: Option<u32>,
+    ) -> Result<Self> {
+        let encoder = Self::at(format, resampler.output_rate(), bit_rate)?;
+        Ok(Self { resampler: resampler.converts().then_some(resampler), ..encoder })
+    }
+
+    /// An encoder of samples at the rate of the stream.
+    #[cfg_attr(
+        not(any(feature = "mp3", feature = "opus", feature = "aac")),
+        expect(unused_variables, reason = "formats without loss have no bit rate")
+    )]
+    fn at(format: AudioFormat, rate: u32, bit_rate: Option<u32>) -> Result<Self> {
         check_sample_rate(rate)?;
         if let Some(rates) = format.sample_rates()
             && !rates.contains(&rate)
@@ -108,27 +135,19 @@ impl StreamEncoder {
             AudioFormat::RawFloat => Box::new(pcm::Pcm::raw(WavFormat::Float32)),
             AudioFormat::Flac => Box::new(flac::Flac::new(rate)?),
             #[cfg(feature = "mp3")]
-            AudioFormat::Mp3 => Box::new(mp3::Mp3::new(rate, settings.bit_rate)?),
+            AudioFormat::Mp3 => Box::new(mp3::Mp3::new(rate, bit_rate)?),
             #[cfg(feature = "opus")]
-            AudioFormat::Opus => Box::new(opus::Opus::new(rate, settings.bit_rate)?),
+            AudioFormat::Opus => Box::new(opus::Opus::new(rate, bit_rate)?),
             #[cfg(feature = "aac")]
-            AudioFormat::Aac => Box::new(aac::Aac::new(rate, settings.bit_rate)?),
+            AudioFormat::Aac => Box::new(aac::Aac::new(rate, bit_rate)?),
             #[allow(unreachable_patterns, reason = "with all features, none is left")]
             _ => {
                 let known = AudioFormat::available().map(AudioFormat::name).collect::<Vec<_>>().join(", ");
                 return Err(AudioError::NotBuilt { format: format.name(), known });
             }
         };
-        let resampler = (rate != sample_rate).then(|| StreamResampler::new(sample_rate, rate)).transpose()?;
-        Ok(Self {
-            format,
-            sample_rate: rate,
-            encoder,
-            resampler,
-            resampled: vec![],
-            samples: 0,
-            has_begun: false,
-        })
+        let (resampler, resampled) = (None, vec![]);
+        Ok(Self { format, sample_rate: rate, encoder, resampler, resampled, samples: 0, has_begun: false })
     }
 
     /// The format.
@@ -146,8 +165,7 @@ impl StreamEncoder {
         self.samples
     }
 
-    /// Appends the bytes that precede all samples, unless that was done. Called by the first
-    /// [`push`](Self::push) otherwise.
+    /// Appends the header, once. The first [`push`](Self::push) does so otherwise.
     ///
     /// # Errors
     ///
@@ -171,7 +189,7 @@ impl StreamEncoder {
         self.begin(bytes)?;
         self.samples += samples.len() as u64;
         let Some(resampler) = &mut self.resampler else { return self.encoder.push(samples, bytes) };
-        // Pieces, so that a whole clip takes no memory here.
+        // In pieces, which bound the memory.
         for piece in samples.chunks(1 << 14) {
             self.resampled.clear();
             resampler.push(piece, &mut self.resampled);
@@ -180,9 +198,8 @@ impl StreamEncoder {
         Ok(())
     }
 
-    /// Appends the rest, and returns the bytes that replace those of [`begin`](Self::begin), as many, in
-    /// outputs that can be rewound: with the true length, which a stream leaves open. `None` if the stream is
-    /// already as good as a file.
+    /// Appends the rest. Returns a header of the same size as that of [`begin`](Self::begin), with the true
+    /// length, for outputs that can seek; `None` if the format's has no length.
     ///
     /// # Errors
     ///

@@ -14,7 +14,8 @@
 //! | change that of a stream | [`StreamResampler`] |
 //! | prepare speech for encoders | [`normalize_loudness`], [`trim_silence`] |
 //! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
-//! | measure | [`peak_dbfs`], [`rms_dbfs`], [`integrated_loudness`] |
+//! | measure | [`peak_dbfs`], [`true_peak_dbtp`], [`rms_dbfs`], [`integrated_loudness`] |
+//! | finish speech for listeners | [`PieceFinisher`], [`Leveler`] |
 //! | compare | [`snr_db`], [`log_spectral_distance_db`] |
 //! | draw | [`plot_png`] |
 //!
@@ -35,6 +36,7 @@ mod compare;
 mod decode;
 mod encode;
 mod error;
+pub mod finish;
 mod format;
 #[cfg(test)]
 mod goldens;
@@ -49,6 +51,7 @@ mod resample;
 mod stft;
 mod stream_resampler;
 mod trim;
+mod true_peak;
 mod wav_length;
 mod writer;
 
@@ -56,16 +59,18 @@ pub use compare::{log_spectral_distance_db, snr_db};
 pub use decode::{read_audio, read_audio_bytes};
 pub use encode::{EncoderSettings, StreamEncoder, encode};
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
+pub use finish::{Finish, Level, Leveler, Loudness, Margins, PieceEdges, PieceFinisher, gain_for};
 pub use format::{AudioFormat, to_pcm16};
 pub use log_mel::{Compression, LogMel, LogMelConfig};
 pub use loudness::{integrated_loudness, normalize_loudness, peak, peak_dbfs, rms_dbfs};
 pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress, log_compress_whisper};
 pub use output::{check_output, write_output};
-pub use plot::plot_png;
+pub use plot::{plot_png, plot_png_bytes};
 pub use read::{Waveform, read_wav};
 pub use reference::{ReferenceOptions, Trim, check_recording, prepare_reference, read_reference};
 pub use resample::{SincFilter, resample, resample_sinc};
 pub use stft::{Padding, Spectrogram, Stft, StftConfig, Window, hann, reflect_pad};
 pub use stream_resampler::StreamResampler;
 pub use trim::trim_silence;
+pub use true_peak::true_peak_dbtp;
 pub use writer::{AudioWriter, write_audio};

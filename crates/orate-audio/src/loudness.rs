@@ -48,11 +48,12 @@ const RELATIVE_GATE: f64 = -10.0;
 /// [`AudioError::SampleRate`](crate::AudioError::SampleRate).
 pub fn integrated_loudness(samples: &[f32], sample_rate: u32) -> Result<f64> {
     check_sample_rate(sample_rate)?;
-    let rate = f64::from(sample_rate);
-    let step = ((BLOCK_S * rate / STEPS_PER_BLOCK as f64).round() as usize).max(1);
-    let block = (step * STEPS_PER_BLOCK).min(samples.len()).max(1);
-    let blocks = (0..=samples.len().saturating_sub(block)).step_by(step).map(|at| at..at + block);
-    Ok(gated(samples, k_weighting(rate), blocks, block as f64))
+    let mut blocks = LoudnessBlocks::new(sample_rate);
+    let mut powers: Vec<f64> = samples.iter().filter_map(|&x| blocks.push(f64::from(x))).collect();
+    if powers.is_empty() {
+        powers.push(blocks.mean());
+    }
+    Ok(gated(&powers))
 }
 
 /// Scales a clip to an integrated loudness in LUFS and returns the gain, as pyloudnorm with its default
@@ -83,21 +84,17 @@ fn pyloudnorm(samples: &[f32], sample_rate: u32) -> Result<f64> {
     // The last block may end after the clip. It counts as if zeros followed.
     let count = ((seconds - BLOCK_S) / (BLOCK_S * step)).round_ties_even() as usize + 1;
     let edge = |steps: f64| ((BLOCK_S * steps * rate) as usize).min(samples.len());
+    let mut weighting = KWeighting(cookbook_weighting(rate));
+    let squares: Vec<f64> = samples.iter().map(|&x| weighting.power(f64::from(x))).collect();
     let blocks = (0..count).map(|j| edge(j as f64 * step)..edge(j as f64 * step + 1.0));
-    Ok(gated(samples, cookbook_weighting(rate), blocks, BLOCK_S * rate))
+    let powers: Vec<f64> = blocks
+        .filter_map(|block: Range<usize>| Some(squares.get(block)?.iter().sum::<f64>() / (BLOCK_S * rate)))
+        .collect();
+    Ok(gated(&powers))
 }
 
-/// Loudness of the filtered clip: mean power of `blocks` of nominal `length` that pass both gates.
-fn gated(
-    samples: &[f32],
-    [mut first, mut second]: [Biquad; 2],
-    blocks: impl Iterator<Item = Range<usize>>,
-    length: f64,
-) -> f64 {
-    let powers: Vec<f64> =
-        samples.iter().map(|&x| second.step(first.step(f64::from(x)))).map(|y| y * y).collect();
-    let powers: Vec<f64> =
-        blocks.filter_map(|block| Some(powers.get(block)?.iter().sum::<f64>() / length)).collect();
+/// Loudness of the blocks with these powers that pass both gates.
+fn gated(powers: &[f64]) -> f64 {
     let mean_above = |gate: f64| {
         let kept: Vec<f64> = powers.iter().copied().filter(|&p| lufs(p) > gate).collect();
         kept.iter().sum::<f64>() / kept.len().max(1) as f64
@@ -106,8 +103,141 @@ fn gated(
     lufs(mean_above(relative_gate.max(ABSOLUTE_GATE)))
 }
 
+/// Powers of the gating blocks of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct LoudnessBlocks {
+    weighting: KWeighting,
+    /// Samples from one block to the next.
+    step: usize,
+    /// Energy of the last steps, the newest last.
+    steps: [f64; STEPS_PER_BLOCK],
+    /// Energy of the step that is incomplete.
+    energy: f64,
+    /// Samples of that step.
+    filled: usize,
+    /// Complete steps.
+    complete: usize,
+}
+
+impl LoudnessBlocks {
+    /// Seconds from one block to the next.
+    pub const STEP_S: f64 = BLOCK_S / STEPS_PER_BLOCK as f64;
+
+    pub fn new(sample_rate: u32) -> Self {
+        let rate = f64::from(sample_rate);
+        Self {
+            weighting: KWeighting::new(rate),
+            step: ((Self::STEP_S * rate).round() as usize).max(1),
+            steps: [0.0; STEPS_PER_BLOCK],
+            energy: 0.0,
+            filled: 0,
+            complete: 0,
+        }
+    }
+
+    /// Samples from one block to the next.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Takes a sample. Returns the power of the block that it completes, if it does.
+    pub fn push(&mut self, x: f64) -> Option<f64> {
+        self.energy += self.weighting.power(x);
+        self.filled += 1;
+        if self.filled < self.step {
+            return None;
+        }
+        self.weighting.settle();
+        self.steps.rotate_left(1);
+        self.steps[STEPS_PER_BLOCK - 1] = self.energy;
+        (self.energy, self.filled) = (0.0, 0);
+        self.complete += 1;
+        let block = (self.step * STEPS_PER_BLOCK) as f64;
+        (self.complete >= STEPS_PER_BLOCK).then(|| self.steps.iter().sum::<f64>() / block)
+    }
+
+    /// Mean power of all samples, if they are fewer than a block.
+    fn mean(&self) -> f64 {
+        let energy = self.steps.iter().sum::<f64>() + self.energy;
+        energy / (self.complete * self.step + self.filled).max(1) as f64
+    }
+}
+
+/// Integrated loudness of a stream in bounded memory: powers of blocks, counted in classes of 0.1 LU.
+///
+/// Differs from that of a list of all blocks only by those within 0.1 LU of the relative gate.
+#[derive(Clone, Debug)]
+pub(crate) struct LoudnessHistogram {
+    /// Number and sum of the powers in each class. The first begins at the absolute gate.
+    classes: Vec<(u32, f64)>,
+    blocks: u32,
+}
+
+impl LoudnessHistogram {
+    const CLASSES_PER_LU: f64 = 10.0;
+    /// Up to 20 LUFS.
+    const CLASSES: usize = 900;
+
+    pub fn new() -> Self {
+        Self { classes: vec![(0, 0.0); Self::CLASSES], blocks: 0 }
+    }
+
+    /// Counts the power of a block.
+    pub fn push(&mut self, power: f64) {
+        if lufs(power) > ABSOLUTE_GATE {
+            let (count, sum) = &mut self.classes[Self::class(lufs(power))];
+            *count += 1;
+            *sum += power;
+            self.blocks += 1;
+        }
+    }
+
+    /// Loudness in LUFS of the blocks so far, and how many of them passed both gates.
+    pub fn integrated(&self) -> (f64, u32) {
+        let all: f64 = self.classes.iter().map(|class| class.1).sum();
+        let gate = lufs(all / f64::from(self.blocks.max(1))) + RELATIVE_GATE;
+        let kept = &self.classes[Self::class(gate)..];
+        let count = kept.iter().map(|class| class.0).sum::<u32>();
+        let sum: f64 = kept.iter().map(|class| class.1).sum();
+        (lufs(sum / f64::from(count.max(1))), count)
+    }
+
+    fn class(lufs: f64) -> usize {
+        // Negative and infinite ones saturate.
+        (((lufs - ABSOLUTE_GATE) * Self::CLASSES_PER_LU) as usize).min(Self::CLASSES - 1)
+    }
+}
+
 fn lufs(mean_square: f64) -> f64 {
     -0.691 + 10.0 * mean_square.log10()
+}
+
+/// The K weighting, sample by sample.
+#[derive(Clone, Debug)]
+pub(crate) struct KWeighting([Biquad; 2]);
+
+impl KWeighting {
+    pub fn new(sample_rate: f64) -> Self {
+        Self(k_weighting(sample_rate))
+    }
+
+    /// The square of the next filtered sample.
+    pub fn power(&mut self, x: f64) -> f64 {
+        let [first, second] = &mut self.0;
+        let y = second.step(first.step(x));
+        y * y
+    }
+
+    /// Forgets what came before.
+    pub fn reset(&mut self) {
+        self.0.iter_mut().for_each(|filter| filter.state = [0.0; 2]);
+    }
+
+    /// Ends what rings too long after the last sound: denormal numbers are slow.
+    pub fn settle(&mut self) {
+        let states = self.0.iter_mut().flat_map(|filter| &mut filter.state);
+        states.filter(|x| x.abs() < 1e-100).for_each(|x| *x = 0.0);
+    }
 }
 
 /// The two filters of the K weighting for any sample rate.
@@ -161,6 +291,7 @@ fn cookbook_weighting(sample_rate: f64) -> [Biquad; 2] {
 }
 
 /// A second-order filter in transposed direct form II.
+#[derive(Clone, Debug)]
 struct Biquad {
     b: [f64; 3],
     a: [f64; 2],

@@ -1,7 +1,6 @@
 //! Plots of a clip: its waveform above its log-mel spectrogram.
 
 use std::convert::Infallible;
-use std::io::Write;
 use std::path::Path;
 
 use embedded_graphics::mono_font::iso_8859_1::{FONT_8X13, FONT_9X15, FONT_10X20};
@@ -10,12 +9,11 @@ use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::*;
 use embedded_graphics::primitives::Rectangle;
 use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
-use orate_files::OutputFile;
 
 use crate::error::{AudioError, Result, check_sample_rate};
 use crate::loudness::{integrated_loudness, peak_dbfs, rms_dbfs};
 use crate::mel::{MelConfig, MelFilterBank, MelScale};
-use crate::output::{create, write_error};
+use crate::output::{check_output, write_output};
 use crate::stft::{Stft, StftConfig};
 
 const WIDTH: i32 = 1200;
@@ -84,28 +82,36 @@ struct Panel {
 /// # Ok::<(), orate_audio::AudioError>(())
 /// ```
 pub fn plot_png(samples: &[f32], sample_rate: u32, title: &str, path: impl AsRef<Path>) -> Result<()> {
-    check_sample_rate(sample_rate)?;
-    if samples.is_empty() {
-        return Err(AudioError::Empty { purpose: "plot" });
-    }
     let path = path.as_ref();
-    let output = create(path)?;
-    let canvas = draw(samples, sample_rate, title)?;
-    let written = write_png(&canvas, &output).map_err(|error| match error {
-        png::EncodingError::IoError(error) => error,
-        other => std::io::Error::other(other),
-    });
-    written.and_then(|()| output.commit()).map_err(|error| write_error(path, error))
+    check_plottable(samples, sample_rate)?;
+    check_output(path)?;
+    write_output(path, &plot_png_bytes(samples, sample_rate, title)?)
 }
 
-fn write_png(canvas: &Canvas, output: &OutputFile) -> Result<(), png::EncodingError> {
-    let mut encoder = png::Encoder::new(output.sink(), WIDTH as u32, HEIGHT as u32);
+/// As [`plot_png`], but returns the bytes of the file.
+///
+/// # Errors
+///
+/// [`AudioError::Empty`] and [`AudioError::SampleRate`].
+pub fn plot_png_bytes(samples: &[f32], sample_rate: u32, title: &str) -> Result<Vec<u8>> {
+    check_plottable(samples, sample_rate)?;
+    Ok(png_bytes(&draw(samples, sample_rate, title)?).expect("memory takes all bytes of a valid picture"))
+}
+
+fn check_plottable(samples: &[f32], sample_rate: u32) -> Result<()> {
+    check_sample_rate(sample_rate)?;
+    if samples.is_empty() { Err(AudioError::Empty { purpose: "plot" }) } else { Ok(()) }
+}
+
+fn png_bytes(canvas: &Canvas) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = vec![];
+    let mut encoder = png::Encoder::new(&mut bytes, WIDTH as u32, HEIGHT as u32);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header()?;
     writer.write_image_data(&canvas.pixels)?;
     writer.finish()?;
-    output.sink().flush().map_err(png::EncodingError::IoError)
+    Ok(bytes)
 }
 
 fn draw(samples: &[f32], sample_rate: u32, title: &str) -> Result<Canvas> {

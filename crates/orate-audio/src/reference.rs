@@ -51,7 +51,7 @@ impl Default for Trim {
 /// A recording is silent if all its parts are below this level, in dBFS.
 const SILENT_DBFS: f64 = -65.0;
 
-/// Louder recordings are refused: what follows would overflow, or hear integers as samples.
+/// Louder recordings are refused: they are damaged, or integers read as floats.
 const TOO_LOUD_DBFS: f64 = 20.0;
 
 /// Length of the parts whose level is measured, in seconds.

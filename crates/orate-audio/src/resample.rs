@@ -71,10 +71,10 @@ pub(crate) const LARGEST_TERM: u32 = 2000;
 /// Low-pass filters of other packages, for [`resample_sinc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SincFilter {
-    /// Of torchaudio's `Resample` with its default settings: short and gentle.
+    /// That of torchaudio's `Resample` with default settings: short, with a gentle slope.
     Torchaudio,
-    /// Of soxr's HQ quality, librosa's default: passes 91 % of the band. Differs from it by 65 dB on white
-    /// noise, and by 55 dB where soxr interpolates its filter, as between 44.1 and 24 kHz.
+    /// That of soxr's HQ quality, librosa's default: passes 91 % of the band. Differs from it by 65 dB on
+    /// white noise, and by 55 dB where soxr interpolates its filter, as between 44.1 and 24 kHz.
     SoxrHq,
 }
 
@@ -101,7 +101,7 @@ impl SincFilter {
 }
 
 /// Modified Bessel function of the first kind and order 0, of the square root of `squared`.
-fn bessel_i0(squared: f64) -> f64 {
+pub(crate) fn bessel_i0(squared: f64) -> f64 {
     let (mut sum, mut term) = (1.0, 1.0);
     let mut k = 1.0;
     while term > sum * f64::EPSILON {
@@ -153,9 +153,9 @@ impl Phases {
 
 /// Converts mono audio from one sample rate to another with a windowed sinc.
 ///
-/// For what models were trained to hear through another package. [`resample`] is faster and keeps more of the
-/// band; lengths are the same. It also converts rates whose ratio takes numbers above 2000, such as 44,099 to
-/// 16,000 Hz.
+/// For models that were trained with another package's resampler. [`resample`] is faster and keeps more of
+/// the band; lengths are the same. It also converts rates whose ratio takes numbers above 2000, such as
+/// 44,099 to 16,000 Hz.
 ///
 /// # Errors
 ///

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::error::{AudioError, Result, check_sample_rate};
 use crate::resample::{LARGEST_TERM, Phases, SincFilter};
 
-/// Sums that are computed side by side.
+/// Independent partial sums.
 const LANES: usize = 16;
 
 /// Converts mono audio from one sample rate to another as it arrives.
 ///
 /// As [`resample_sinc`](crate::resample_sinc) with [`SincFilter::SoxrHq`]: the result is aligned with the
 /// input, without delay, and has `ceil(N * to / from)` samples, the same however the input is divided. It
-/// looks about 100 samples of the lower rate ahead. A clone shares the filter; so clones of an unused one
-/// start at once.
+/// looks about 100 samples of the lower rate ahead. Clones share the filter, which takes a
+/// millisecond to compute.
 ///
 /// ```
 /// let mut resampler = orate_audio::StreamResampler::new(44_100, 24_000)?;
@@ -29,7 +29,9 @@ const LANES: usize = 16;
 pub struct StreamResampler {
     /// `None` if both rates are the same.
     filter: Option<Arc<Filter>>,
-    /// Input that is still needed; as many zeros as a phase has taps precede the first sample.
+    /// Rate of the output in Hz.
+    to: u32,
+    /// Input that is still needed. Zeros precede the first sample, one per tap of a phase.
     input: Vec<f32>,
     /// How much of the input was dropped.
     dropped: u64,
@@ -47,7 +49,7 @@ struct Filter {
     to: usize,
     /// Taps of each phase, a multiple of [`LANES`].
     width: usize,
-    /// Of all phases.
+    /// Taps of all phases.
     taps: Vec<f32>,
     /// Where the taps of each phase end, relative to its group of inputs.
     ends: Vec<usize>,
@@ -64,7 +66,7 @@ impl StreamResampler {
         check_sample_rate(from)?;
         check_sample_rate(to)?;
         let mut this =
-            Self { filter: None, input: vec![], dropped: 0, group: 0, phase: 0, taken: 0, returned: 0 };
+            Self { filter: None, to, input: vec![], dropped: 0, group: 0, phase: 0, taken: 0, returned: 0 };
         if from != to {
             let phases = Phases::new(from, to, SincFilter::SoxrHq).ok_or_else(|| {
                 let source = format!("their ratio takes a number above {LARGEST_TERM}").into();
@@ -84,6 +86,16 @@ impl StreamResampler {
             this.filter = Some(Arc::new(filter));
         }
         Ok(this)
+    }
+
+    /// Rate of the output in Hz.
+    pub fn output_rate(&self) -> u32 {
+        self.to
+    }
+
+    /// Whether the rates differ.
+    pub fn converts(&self) -> bool {
+        self.filter.is_some()
     }
 
     /// Appends the output that `samples` complete.
@@ -134,7 +146,7 @@ impl StreamResampler {
     }
 }
 
-/// The sum of products, in lanes: one sum would wait for each addition.
+/// Dot product in lanes: a single sum would wait for each addition.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0; LANES];
     for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {

@@ -10,7 +10,7 @@ use crate::own_options::fits;
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
-use orate::{ClonedVoice, Engine, Options, Stream, VoiceStore};
+use orate::{ClonedVoice, Engine, Options, Stream, TimedWord, VoiceStore};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -74,38 +74,39 @@ impl VoiceArgs {
         transcript: Option<&str>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Options> {
-        let mut options = Options {
-            voice: self.voice.clone(),
-            seed: self.seed,
-            cancel: Some(interrupt.cancel()),
-            ..Options::default()
-        };
+        let mut options = Options { seed: self.seed, cancel: Some(interrupt.cancel()), ..Options::default() };
         if let Some(recording) = &self.reference {
             options.cloned = Some(engine.clone_voice(recording, transcript)?);
-        } else if engine.can_clone()
-            && let Some(voice) = options.voice.take_if(|name| engine.voices().iter().all(|v| v.name != *name))
-        {
-            options.cloned = Some(kept_voice(&voice)?);
-        } else if let Some(name) = &options.voice
-            && engine.voices().iter().all(|v| v.name != *name)
-            && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name))
-        {
-            let (fits, family) = (fits(&kept), engine.family_name());
-            let own = engine.voices().iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");
-            let problem = format!("`{name}` is a kept voice {fits}, and this is a {family} model");
-            return Err(UsageError(format!("{problem}, which has: {own}")).into());
+        } else if let Some(name) = &self.voice {
+            options = with_voice(engine, options, name)?;
         }
         Ok(options)
     }
 }
 
+/// Options with a voice of the model, or a kept one.
+pub fn with_voice(engine: &Engine, options: Options, name: &str) -> anyhow::Result<Options> {
+    let is_own = engine.voices().iter().any(|voice| voice.name == name);
+    if engine.can_clone() && !is_own {
+        return Ok(Options { voice: None, cloned: Some(kept_voice(name)?), ..options });
+    }
+    if !is_own && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name)) {
+        let (fits, family) = (fits(&kept), engine.family_name());
+        let own = engine.voices().iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");
+        let problem = format!("`{name}` is a kept voice {fits}, and this is a {family} model");
+        return Err(UsageError(format!("{problem}, which has: {own}")).into());
+    }
+    Ok(Options { voice: Some(name.to_owned()), cloned: None, ..options })
+}
+
 impl OutputArgs {
-    /// Returns the output if it can be written and replaces none of `inputs`, model and voices.
+    /// Returns the output if it and `others`, which are options with their files, can be written and replace
+    /// none of `inputs`, model and voices.
     pub fn check(
         &self,
         mut inputs: Vec<Input>,
-        engine: &EngineArgs,
-        voice: &VoiceArgs,
+        (engine, voice): (&EngineArgs, &VoiceArgs),
+        others: &[(&str, &Path)],
     ) -> anyhow::Result<Output> {
         let output = self.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
         let output = Output::choose(&output, self.format)?;
@@ -124,6 +125,7 @@ impl OutputArgs {
         }
         output.path.iter().try_for_each(|path| outputs::check("-o", path, &inputs))?;
         self.plot.iter().try_for_each(|path| outputs::check("--plot", path, &inputs))?;
+        others.iter().try_for_each(|(option, path)| outputs::check(option, path, &inputs))?;
         Ok(output)
     }
 }
@@ -155,6 +157,8 @@ pub struct Speech {
     warnings: Vec<String>,
     /// Samples to plot; empty without `--plot`.
     to_plot: Vec<f32>,
+    /// Words with times, if the options ask for them.
+    pub words: Vec<TimedWord>,
 }
 
 impl<'a> Delivery<'a> {
@@ -211,6 +215,7 @@ impl<'a> Delivery<'a> {
             prefix_rows: 0,
             warnings: stream.warnings().iter().map(|w| warn(w)).collect(),
             to_plot: vec![],
+            words: vec![],
         };
         let mut sink = output.open(engine.sample_rate())?;
         interrupt.remove_at_once(sink.temporary_path());
@@ -228,6 +233,7 @@ impl<'a> Delivery<'a> {
             speech.finish = speech.finish.max(chunk.finish);
             speech.attempts = speech.attempts.max(chunk.attempts);
             speech.prefix_rows += chunk.prefix_rows;
+            speech.words.extend(chunk.words);
             if args.plot.is_some() {
                 speech.to_plot.extend_from_slice(&chunk.samples);
             }

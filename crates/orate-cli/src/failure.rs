@@ -3,7 +3,6 @@
 use crate::print;
 use orate::{ErrorKind, ModelError, TextError};
 use std::io;
-use std::process::ExitCode;
 
 /// Exit status of a failure: text, model, file or system.
 pub const FAILED: u8 = 1;
@@ -37,14 +36,14 @@ impl std::fmt::Display for Rejected {
 impl std::error::Error for Rejected {}
 
 /// Prints the error and returns the exit status.
-pub fn report(error: &anyhow::Error) -> ExitCode {
+pub fn report(error: &anyhow::Error) -> u8 {
     if is_broken_pipe(error) {
-        return ExitCode::SUCCESS; // the reader of the pipe has closed it
+        return 0; // the reader of the pipe has closed it
     }
     if !error.is::<Rejected>() {
         print::notes(&message(error));
     }
-    ExitCode::from(exit_status(error))
+    exit_status(error)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -19,21 +19,32 @@ mod print;
 mod progress;
 mod reference;
 
+#[cfg(feature = "hub")]
+pub use commands::pull::pull;
+#[cfg(feature = "server")]
+pub use commands::serve::{serve_models, serve_options};
+pub use failure::UsageError;
+pub use models::path as model_path;
+
 use clap::Parser;
 use orate::Family;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs the command line of this process with models of these families. Call it first in `main`, before any
 /// thread starts. The options that the families declare become flags of the commands that speak.
 pub fn main(families: &'static [&'static Family]) -> ExitCode {
+    ExitCode::from(run(families, std::env::args_os()))
+}
+
+/// As [`main`], with these arguments, the name of the program included. Returns the exit status; after errors
+/// of the command line, and help, the process ends.
+pub fn run(families: &'static [&'static Family], args: impl IntoIterator<Item = OsString>) -> u8 {
     own_options::set_families(families);
-    let command = args::Cli::parse().command;
+    let command = args::Cli::parse_from(args).command;
     ask_for_queues(command.utterances());
     leave_out_mesas_device_selection();
-    match commands::run(command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::report(&error),
-    }
+    commands::run(command).map_or_else(|error| failure::report(&error), |()| 0)
 }
 
 /// Maximum of hardware queues in CUDA.

@@ -55,8 +55,10 @@ DEVICE float sine(float x, float shift) {
     return (int)turns % 2 ? -y : y;
 }
 
-DEVICE float activate(int activation, float x, float slope) {
-    switch (activation) {
+// x after ACTIVATION, one of `Activation`.
+template <int ACTIVATION>
+DEVICE float activated(float x, float slope) {
+    switch (ACTIVATION) {
         case RELU: return x < 0.0f ? 0.0f : x;
         case PRELU: return x < 0.0f ? slope * x : x;
         case GELU: return gelu(x);
@@ -79,6 +81,28 @@ DEVICE float activate(int activation, float x, float slope) {
         case CLIP: return x < -1.0f ? -1.0f : (x > 1.0f ? 1.0f : x); // NaN stays NaN
         default: return x;
     }
+}
+
+// Applies an activation to COUNT numbers. It is selected once for all of them: a selection takes as long as
+// many an activation.
+template <int COUNT>
+DEVICE void activate(int activation, float (&x)[COUNT], float slope) {
+    switch (activation) {
+#define EACH(ACTIVATION) \
+    case ACTIVATION: \
+        _Pragma("unroll") for (int i = 0; i < COUNT; i++) x[i] = activated<ACTIVATION>(x[i], slope); \
+        break;
+        EACH(RELU) EACH(PRELU) EACH(GELU) EACH(MISH) EACH(TANH) EACH(EXP) EACH(SILU) EACH(SIGMOID) EACH(ELU)
+        EACH(GELU_TANH) EACH(SIN) EACH(COS) EACH(CLIP)
+#undef EACH
+        default: break;
+    }
+}
+
+DEVICE float activate(int activation, float x, float slope) {
+    float one[1] = {x};
+    activate(activation, one, slope);
+    return one[0];
 }
 
 DEVICE float warp_sum(float x) {

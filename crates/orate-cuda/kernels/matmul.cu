@@ -300,6 +300,17 @@ DEVICE float4 four(const float* x, int n, int end) {
         x[n], n + 1 < end ? x[n + 1] : 0.0f, n + 2 < end ? x[n + 2] : 0.0f, n + 3 < end ? x[n + 3] : 0.0f);
 }
 
+// Stores those of four channels that exist: all, if the row has a multiple of four.
+DEVICE void store_four(float* out, const float (&y)[4], int count) {
+    if (count % 4 == 0) {
+        *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (i < count) out[i] = y[i];
+    }
+}
+
 // Values to add to four results.
 struct Addends {
     float4 bias, residual;
@@ -317,29 +328,29 @@ struct Addends {
     }
 };
 
+// A part of the results: its first channel, and its width.
+struct Part {
+    int first, width;
+};
+
+template <bool PARTS>
+DEVICE Part part_of(const Args& a, int n) {
+    if (!PARTS) return {0, a.n};
+    int second = a.first + a.left, first = n < a.first ? 0 : n < second ? a.first : second;
+    return {first, (n < a.first ? a.first : n < second ? second : a.n) - first};
+}
+
 template <bool PARTS>
 DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
     float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) y[i] = activate(n + i < a.first ? a.activation : NONE, y[i], slope);
+    if (n < a.first) activate(a.activation, y, slope);
     y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
     if (a.row) {
         float4 row = four(a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * a.n, n, a.n);
         y[0] += row.x, y[1] += row.y, y[2] += row.z, y[3] += row.w;
     }
-    float* out = a.out + (size_t)r * a.n + n;
-    if (PARTS) {
-        int second = a.first + a.left, start = n < a.first ? 0 : n < second ? a.first : second;
-        int end = n < a.first ? a.first : n < second ? second : a.n;
-        out = a.out + (size_t)start * a.rows + (size_t)r * (end - start) + (n - start);
-    }
-    if (a.n % 4 == 0) {
-        *(float4*)out = make_float4(y[0], y[1], y[2], y[3]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (n + i < a.n) out[i] = y[i];
-    }
+    Part part = part_of<PARTS>(a, n);
+    store_four(a.out + (size_t)part.first * a.rows + (size_t)r * part.width + (n - part.first), y, a.n - n);
 }
 
 // Prefetches this block's share of `bytes` into the second-level cache.
@@ -516,9 +527,10 @@ DEVICE void product(const Args& a) {
             u32 row = (cell / 8 << cluster_shift) + rank, n = blockIdx.x * (CHANNELS / 2) + cell % 8 * 4;
             if (cell % 8 >= 4 || row >= a.rows) continue;
             float4 y = sum_of(cell, row), by = sum_of(cell + 4, row);
-            y.x = activate(a.activation, y.x, slope) * by.x, y.y = activate(a.activation, y.y, slope) * by.y;
-            y.z = activate(a.activation, y.z, slope) * by.z, y.w = activate(a.activation, y.w, slope) * by.w;
-            *(float4*)(a.out + (size_t)row * a.first + n) = y;
+            float gate[4] = {y.x, y.y, y.z, y.w};
+            activate(a.activation, gate, slope);
+            *(float4*)(a.out + (size_t)row * a.first + n) =
+                make_float4(gate[0] * by.x, gate[1] * by.y, gate[2] * by.z, gate[3] * by.w);
         }
         return;
     }

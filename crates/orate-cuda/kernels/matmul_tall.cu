@@ -122,28 +122,10 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     int n = channels * CHANNELS + lane % 8 * 4, t = start + lane / 8, end = min(start + ROWS, a.time);
     if (n >= a.n) return;
     const float* from = sums + lane / 8 * STRIDE + lane % 8 * 4;
-    if (a.activation == NONE && !a.row && a.n % 4 == 0) {
-        float4 bias = four(a.bias, n, a.n);
-        size_t first = (size_t)(sequence * a.time + t) * a.n + n;
-        const float* residual = a.residual ? a.residual + first : 0;
-        float* out = a.out + first;
-#pragma unroll 4
-        for (; t < end; t += 4, from += 4 * STRIDE, out += 4 * a.n) {
-            float4 sum = *(const float4*)from;
-            add(sum, bias);
-            if (residual) add(sum, *(const float4*)residual), residual += 4 * a.n;
-            *(float4*)out = sum;
-        }
-        return;
-    }
-    float slope = a.activation == PRELU ? *a.slope : 0.0f;
-    // The epilogue of each sum is long; unrolled it would exceed the instruction cache.
-#pragma unroll 1
-    for (; t < end; t += 4, from += 4 * STRIDE) {
-        Addends addends;
-        addends.load(a, sequence * a.time + t, n);
-        store<false>(a, *(const float4*)from, addends, sequence * a.time + t, n, slope);
-    }
+    Results<false> results(a, n);
+    // The epilogue of each sum is long; unrolled further it would exceed the instruction cache.
+#pragma unroll 2
+    for (; t < end; t += 4, from += 4 * STRIDE) results.store(sequence * a.time + t, *(const float4*)from);
 }
 
 #endif

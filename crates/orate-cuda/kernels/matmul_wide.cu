@@ -110,7 +110,7 @@ DEVICE void wide(const Args& a) {
     let_next_start();
 
     // Sums are exchanged, so that each thread stores four channels.
-    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4, OF_ROW = CHANNELS_OF_BLOCK / 4;
+    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
     float* sums = (float*)shared4;
     float* mine = sums + group * ROWS * WIDTH;
     if (GROUPS > 1) __syncthreads();
@@ -124,23 +124,8 @@ DEVICE void wide(const Args& a) {
                 int channel = (side * MT + m) * 16 + lane / 4 + i / 2 * 8;
                 mine[row * WIDTH + channel] = acc[m][j][i];
             }
-    __syncthreads();
-    int n = blockIdx.x * CHANNELS_OF_BLOCK + threadIdx.x % OF_ROW * 4, first = threadIdx.x / OF_ROW;
-    int end = min(ROWS, a.time - start);
-    if (n >= a.n) return;
-    const float* sum = sums + threadIdx.x % OF_ROW * 4;
-    float slope = a.activation == PRELU ? *a.slope : 0.0f;
-    // The epilogue of each sum is long; unrolled it would exceed the instruction cache.
-#pragma unroll 2
-    for (int row = first; row < end; row += GROUPS * WIDE_THREADS / OF_ROW) {
-        Addends addends;
-        int r = sequence * a.time + start + row;
-        addends.load(a, r, n);
-        float4 all = *(const float4*)(sum + row * WIDTH);
-#pragma unroll
-        for (int i = 1; i < GROUPS; i++) add(all, *(const float4*)(sum + (i * ROWS + row) * WIDTH));
-        store<!CONVOLVES>(a, all, addends, r, n, slope);
-    }
+    store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * WIDE_THREADS, !CONVOLVES>(
+        a, sums, sequence * a.time + start, min(ROWS, a.time - start));
 }
 
 #undef KERNEL

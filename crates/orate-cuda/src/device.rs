@@ -16,6 +16,11 @@ use orate_graph::{
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Part of the card's memory that a session may keep, and bytes that it may keep on any card.
+const CARD_PARTS: usize = 64;
+/// See [`CARD_PARTS`].
+const LEAST_KEPT: usize = 256 << 20;
+
 /// A GPU with its kernels, shared by all models and sessions.
 pub struct CudaDevice {
     core: Arc<Core>,
@@ -130,8 +135,10 @@ impl Device for CudaDevice {
         Pacing::QUEUES
     }
 
+    /// On a large card, enough for batches of sixteen callers: to make their memories again takes longer than
+    /// to read their prompts.
     fn memory_kept(&self) -> usize {
-        256 << 20
+        (self.core.context.facts.memory as usize / CARD_PARTS).max(LEAST_KEPT)
     }
 
     fn weight_bytes(&self, plans: &[Plan], source: &dyn WeightLoader) -> u64 {

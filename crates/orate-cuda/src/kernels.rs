@@ -144,11 +144,26 @@ pub(crate) const TALL: &str = "matmul_tall";
 pub(crate) const WIDE: [[&str; 2]; 2] =
     [["matmul_wide_2", "matmul_wide_2_conv"], ["matmul_wide_4", "matmul_wide_4_conv"]];
 
+/// The same on Hopper, with four, two and one group of warps.
+pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
+    ["matmul_warpgroup_4", "matmul_warpgroup_4_conv"],
+    ["matmul_warpgroup_2", "matmul_warpgroup_2_conv"],
+    ["matmul_warpgroup_1", "matmul_warpgroup_1_conv"],
+];
+
+/// The only architecture with matmuls of warpgroups.
+pub(crate) const WARPGROUP_ARCH: u32 = 90;
+
 /// Whether a kernel is compiled for an architecture: old ones lack the shared memory of the largest tiles,
-/// and TF32.
+/// and TF32. One architecture has better kernels than [`WIDE`].
 fn is_there(function: &str, arch: u32) -> bool {
     const NEW: [&str; 5] = ["matmul_7", "matmul_9", TALL, "matmul_wide", "attention_mma"];
-    arch >= TENSOR_ARCH || !NEW.iter().any(|new| function.starts_with(new))
+    let is_any_of = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
+    match arch {
+        WARPGROUP_ARCH => !is_any_of(&["matmul_wide"]),
+        _ if is_any_of(&["matmul_warpgroup"]) => false,
+        _ => arch >= TENSOR_ARCH || !is_any_of(&NEW),
+    }
 }
 
 /// Name of the program for matmuls in this precision.
@@ -201,6 +216,15 @@ pub(crate) fn wide_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
+/// Name of the program with [`WARPGROUP`] in this precision; only those of 16 bits have one.
+pub(crate) fn warpgroup_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("matmul_warpgroup-f16"),
+        Precision::Bf16 => Some("matmul_warpgroup-bf16"),
+        _ => None,
+    }
+}
+
 /// Attention on tensor cores.
 const ATTENTION_MMA: [&str; 3] = ["attention_mma_64_1", "attention_mma_64_2", "attention_mma_128_1"];
 
@@ -236,11 +260,12 @@ fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
 /// All programs for matmuls in this precision.
 fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     macro_rules! with {
-        ($file:literal) => {
+        ($($file:literal)|+) => {
             concat!(
                 include_str!("../kernels/mma.cuh"),
                 include_str!("../kernels/matmul.cu"),
-                include_str!(concat!("../kernels/", $file))
+                include_str!("../kernels/matmul_rows.cuh"),
+                $(include_str!(concat!("../kernels/", $file))),+
             )
         };
     }
@@ -250,7 +275,9 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     };
     let tall = program(tall_program(precision), with!("matmul_tall.cu"), &[TALL]);
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
-    [source].into_iter().chain(tall).chain(wide)
+    let of_warpgroups = with!("wgmma.cuh" | "matmul_warpgroup.cu");
+    let warpgroup = program(warpgroup_program(precision), of_warpgroups, WARPGROUP.as_flattened());
+    [source].into_iter().chain(tall).chain(wide).chain(warpgroup)
 }
 
 /// The compiler, opened on first use.
@@ -297,8 +324,10 @@ impl Unit<'_> {
     }
 
     fn options(&self) -> Vec<String> {
+        // Matmuls of warpgroups are in no later architecture, so they need a name of their own.
+        let only = if self.arch == WARPGROUP_ARCH { "a" } else { "" };
         let mut options = vec![
-            format!("--gpu-architecture=sm_{}", self.arch),
+            format!("--gpu-architecture=sm_{}{only}", self.arch),
             "--std=c++17".to_owned(),
             "--diag-suppress=177".to_owned(),
         ];

@@ -15,7 +15,7 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // LENS, or positions for CACHED and STREAM: [B]; or with BIAS [B, H, Tq, Tk], added to the scaled scores.
+    // LENS, or positions for CACHED and STREAM: [B].
     lens: u32,
     tq: u32,
     tk: u32,
@@ -33,6 +33,8 @@ struct Params {
     group: u32,
     // WINDOW: number of keys that a query sees, up to its own.
     seen: u32,
+    // BIAS: [B, H, Tq, Tk], added to the scaled scores.
+    bias: u32,
 }
 
 var<immediate> p: Params;
@@ -160,7 +162,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 //@ if BIAS
                 // Rows past the last query are computed but not stored.
                 let query_row = min(first_query + row, p.tq - 1u);
-                let at = p.lens + ((batch * p.heads + workgroup.y) * p.tq + query_row) * p.tk + start + key;
+                let at = p.bias + ((batch * p.heads + workgroup.y) * p.tq + query_row) * p.tk + start + key;
                 s += memory[at >> 2u][at & 3u];
 //@ end
             }

@@ -9,7 +9,7 @@ struct Params {
     k: u32,
     v: u32,
     out: u32,
-    // LENS: [B]; or with BIAS [B, H, Tq, Tk], added to the scaled scores.
+    // LENS: [B].
     lens: u32,
     tq: u32,
     tk: u32,
@@ -24,6 +24,8 @@ struct Params {
     // Heads of q that share one head of k and v.
     group: u32,
     seen: u32,
+    // BIAS: [B, H, Tq, Tk], added to the scaled scores.
+    bias: u32,
 }
 
 var<immediate> p: Params;
@@ -114,7 +116,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         {
             // Rows past the last query are computed but not stored.
             let row = min(first_query + y + ${i}u * 8u, p.tq - 1u);
-            let places = vec4<u32>(p.lens + ((batch * p.heads + workgroup.y) * p.tq + row) * p.tk)
+            let places = vec4<u32>(p.bias + ((batch * p.heads + workgroup.y) * p.tq + row) * p.tk)
                 + min(at, vec4<u32>(p.tk - 1u));
             s_${i} += vec4<f32>(
                 memory[places.x >> 2u][places.x & 3u],

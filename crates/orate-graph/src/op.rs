@@ -338,8 +338,8 @@ pub enum Op {
         mask: AttentionMask,
         /// Learned relative terms.
         relative: Option<RelativePositions>,
-        /// Whether the last operand, `[B, H, Tq, Tk]`, is added to the scaled scores; only without a mask,
-        /// relative terms and lengths.
+        /// Whether operand 3, `[B, H, Tq, Tk]`, is added to the scaled scores, and lengths are operand 4;
+        /// only without a mask and relative terms.
         bias: bool,
         /// Whether the precision of weights holds here too: where a device rounds weights, it may round these
         /// operands to as many bits, to f16 for q8_0 and q4_0. Else it computes in f32.

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 /// Longest file with the name of a commit.
 const MAX_REF: u64 = 256;
-/// How often a lock is tried.
+/// Interval of attempts to lock.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The cache of models that Python programs share.
+/// The cache of huggingface_hub.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
@@ -47,8 +47,7 @@ impl Cache {
         &self.root
     }
 
-    /// Folder of the snapshot that a revision stands for here. After an interrupted first download it stands
-    /// for none.
+    /// Folder of a revision's snapshot; `None` unless its download has completed.
     pub fn snapshot(&self, repo: &Repo) -> Option<PathBuf> {
         let snapshots = self.of(repo).join("snapshots");
         self.commit(repo).map(|commit| snapshots.join(commit)).filter(|path| path.is_dir())
@@ -72,15 +71,15 @@ impl Cache {
         self.root.join(repo.folder())
     }
 
-    /// The commit that a revision stands for here.
+    /// Commit of a revision in the cache.
     fn commit(&self, repo: &Repo) -> Option<String> {
         let named = orate_files::read(&self.of(repo).join("refs").join(repo.revision()), MAX_REF);
         let named = named.ok().and_then(|bytes| Some(std::str::from_utf8(&bytes).ok()?.trim().to_owned()));
         named.or_else(|| Some(repo.revision().to_owned())).filter(|commit| is_commit(commit))
     }
 
-    /// Keeps what a revision stands for. Called when the snapshot is complete, so that an interrupted
-    /// download does not hide an earlier one.
+    /// Points a revision to a commit. Called when the snapshot is complete, so that an interrupted download
+    /// does not hide an earlier one.
     pub(crate) fn set_commit(&self, repo: &Repo, commit: &str) -> Result<()> {
         if repo.revision() == commit {
             return Ok(());
@@ -105,8 +104,7 @@ pub(crate) fn make_parent(path: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(Error::at(folder))
 }
 
-/// Puts a content into a snapshot: as a relative link, or, on systems that refuse links, as a second name or
-/// a copy.
+/// Adds a blob to a snapshot: as a relative symlink, else as a hard link, else as a copy.
 pub(crate) fn link(blob: &Path, depth: usize, path: &Path) -> Result<()> {
     make_parent(path)?;
     match fs::remove_file(path) {
@@ -137,7 +135,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Locks a file against other processes and threads, also those of Python, until the result is dropped.
+/// Locks a file against other processes and threads, Python's included, until the result is dropped.
 pub(crate) fn lock(path: &Path, watch: &mut Watch<'_>) -> Result<File> {
     let mut notified = false;
     loop {
@@ -145,24 +143,23 @@ pub(crate) fn lock(path: &Path, watch: &mut Watch<'_>) -> Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = match file {
             Ok(file) => file,
-            // Its last owner has deleted the folder, too.
+            // The last owner deleted the folder, too.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             Err(e) => return Err(Error::at(path)(e)),
         };
         match file.try_lock() {
             Ok(()) if has_name(&file) => return Ok(file),
-            // Its last owner has deleted it, so another process may have locked a new one.
+            // The last owner deleted it, so another process may hold a new one.
             Ok(()) => continue,
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(e)) => {
-                let advice =
-                    "is this file system able to lock files? If not, set HF_HUB_CACHE to another folder";
+                let advice = "the file system may not support locks; set HF_HUB_CACHE to another folder";
                 return Err(Error::new(ErrorKind::System, format!("{}: {e}; {advice}", shown(path))));
             }
         }
         if !notified {
             notified = true;
-            let why = "another process downloads this file";
+            let why = "another process is downloading this file";
             notify(watch, &Event::Waiting { why, wait: None })?;
         }
         notify(watch, &Event::Tick)?;

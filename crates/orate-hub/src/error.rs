@@ -8,19 +8,19 @@ use std::path::Path;
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What an error is about.
+/// Kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// A name or a setting of the caller is not valid.
     InvalidInput,
-    /// The hub has no such repository, revision or file, or the cache has not.
+    /// The hub or the cache lacks the repository, revision or file.
     NotFound,
     /// The hub wants a token, or the terms of the repository accepted.
     Refused,
     /// The network or the hub failed, also after several tries.
     Unreachable,
-    /// What came is not what was announced, or is hostile.
+    /// The hub sent wrong or hostile data.
     Damaged,
     /// The file system failed, or is full.
     System,
@@ -40,12 +40,12 @@ impl Error {
         Error { kind, message: message.into() }
     }
 
-    /// Makes errors of the system with the path that they are about.
+    /// Wraps errors of the system with their path.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
         move |error| Error::new(ErrorKind::System, format!("{}: {error}", shown(path)))
     }
 
-    /// What the error is about.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

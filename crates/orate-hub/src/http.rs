@@ -1,4 +1,4 @@
-//! Requests: where the token goes, which redirects are followed, what an answer means, and when to try again.
+//! Requests: who gets the token, which redirects are followed, what statuses mean, and retries.
 
 use crate::settings::{Patience, Settings};
 use crate::{Error, ErrorKind, Event, Repo, Result, Watch};
@@ -12,11 +12,11 @@ use ureq::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
 
-/// Redirects that are followed from one address.
+/// Most redirects of a request.
 const MAX_REDIRECTS: usize = 10;
 /// Time to connect.
 const CONNECTING: Duration = Duration::from_secs(20);
-/// How often a waiting download asks whether to go on.
+/// How often a waiting download checks for cancellation.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Why an attempt failed.
@@ -25,9 +25,9 @@ pub(crate) enum Failure {
     Again {
         /// Reason.
         why: String,
-        /// Time that the hub asks to wait.
+        /// `Retry-After` of the hub.
         after: Option<Duration>,
-        /// Whether the attempt brought something, so that tries are counted from the start.
+        /// Whether bytes arrived, which resets the count of failures.
         progress: bool,
     },
     /// No attempt will succeed.
@@ -46,7 +46,7 @@ impl Failure {
     }
 }
 
-/// Runs `attempt` until it succeeds, fails for good, or has failed too often.
+/// Runs `attempt` until it succeeds, fails for good, or fails too often.
 pub(crate) fn retry<T>(
     patience: &Patience,
     watch: &mut Watch<'_>,
@@ -67,11 +67,11 @@ pub(crate) fn retry<T>(
         failures += 1;
         let give_up = |more: String| Err(Error::new(ErrorKind::Unreachable, format!("{why}; {more}")));
         if failures >= patience.tries {
-            let advice = "run the command again later, it goes on where it stopped";
+            let advice = "run the command again later to resume";
             return give_up(format!("gave up after {failures} tries; {advice}"));
         }
         if let Some(after) = after.filter(|after| *after > patience.longest_wait) {
-            return give_up(format!("it asks to wait for {} s; try again then", after.as_secs()));
+            return give_up(format!("the hub asks to wait for {} s; try again then", after.as_secs()));
         }
         let pause = after.unwrap_or(wait);
         wait = wait.saturating_mul(2).min(patience.longest_wait);
@@ -90,12 +90,12 @@ pub(crate) fn retry<T>(
 /// The caller wants to stop.
 pub(crate) fn notify(watch: &mut Watch<'_>, event: &Event<'_>) -> Result<()> {
     match watch(event).is_break() {
-        true => Err(Error::new(ErrorKind::Cancelled, "interrupted; run the command again to go on")),
+        true => Err(Error::new(ErrorKind::Cancelled, "interrupted; run the command again to resume")),
         false => Ok(()),
     }
 }
 
-/// Scheme, host and port of an address: who gets to see the token.
+/// Scheme, host and port of an address, which decide whether it gets the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Origin {
     is_https: bool,
@@ -123,16 +123,16 @@ impl Origin {
     }
 }
 
-/// Client of one endpoint.
+/// HTTP client of an endpoint.
 pub(crate) struct Client {
-    /// For servers on this machine, which no proxy can reach.
+    /// For loopback, which bypasses proxies.
     local: Agent,
     outward: Agent,
     endpoint: String,
     origin: Origin,
     token: Option<String>,
     insecure: bool,
-    /// How long to go on.
+    /// Retries and timeouts.
     pub patience: Patience,
 }
 
@@ -150,8 +150,7 @@ impl Client {
             return Err(bad("is not encrypted; use https:, or allow it with --insecure"));
         }
         if settings.token.as_ref().is_some_and(|token| !token.chars().all(|c| c.is_ascii_graphic())) {
-            let problem =
-                "the token (HF_TOKEN, or the file of `hf auth login`) has characters that no token has";
+            let problem = "the token (HF_TOKEN, or the file of `hf auth login`) has invalid characters";
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         let agent = |proxy| {
@@ -163,7 +162,7 @@ impl Client {
                 .proxy(proxy)
                 .tls_config(tls)
                 .http_status_as_error(false)
-                // Redirects are followed here, to decide for each who sees the token.
+                // Redirects are followed by hand: each target may or may not get the token.
                 .max_redirects(0)
                 .max_redirects_will_error(false)
                 .redirect_auth_headers(ureq::config::RedirectAuthHeaders::Never)
@@ -187,29 +186,29 @@ impl Client {
         })
     }
 
-    /// Address of a repository for people.
+    /// Web page of a repository.
     pub(crate) fn page(&self, repo: &Repo) -> String {
         format!("{}/{}", self.endpoint, repo.id())
     }
 
-    /// Address of the list of files at a revision, with sizes and checksums.
+    /// URL of the file list of a revision, with sizes and checksums.
     pub(crate) fn list_url(&self, repo: &Repo) -> String {
         format!("{}/api/models/{}/revision/{}?blobs=true", self.endpoint, repo.id(), encoded(repo.revision()))
     }
 
-    /// Address of a file at a commit.
+    /// URL of a file at a commit.
     pub(crate) fn file_url(&self, repo: &Repo, commit: &str, name: &str) -> String {
         let name: Vec<String> = name.split('/').map(encoded).collect();
         format!("{}/{}/resolve/{commit}/{}", self.endpoint, repo.id(), name.join("/"))
     }
 
-    /// Asks for the headers of a file. Redirects to other hosts are not followed: the first host names the
-    /// checksum, and only that one is asked.
+    /// Requests the headers of a file. Redirects to other hosts are not followed: only the hub's checksum
+    /// counts.
     pub(crate) fn head(&self, repo: &Repo, url: &str) -> Result<Response<Body>, Failure> {
         self.send(Method::HEAD, repo, url, None)
     }
 
-    /// Asks for a file or list, from byte `from` on.
+    /// Requests a file or list, from byte `from` on.
     pub(crate) fn get(&self, repo: &Repo, url: &str, from: Option<u64>) -> Result<Response<Body>, Failure> {
         self.send(Method::GET, repo, url, from)
     }
@@ -264,14 +263,14 @@ impl Client {
         Err(damaged(format!("{}: more than {MAX_REDIRECTS} redirects", quoted(&url))))
     }
 
-    /// What a status means.
+    /// Converts a status to an error.
     fn judge(&self, repo: &Repo, response: Response<Body>, is_own: bool) -> Result<Response<Body>, Failure> {
         let (status, headers) = (response.status(), response.headers());
         if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(response);
         }
         let again = status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429);
-        // Addresses on other hosts are signed for a time; the next try gets a new one.
+        // URLs on other hosts are signed and expire; the next try gets a new one.
         if again || !is_own && status.is_client_error() {
             let after = header(headers, RETRY_AFTER.as_str()).and_then(|s| s.trim().parse().ok());
             let why = format!("{repo}: the hub answered {}", reason(status));
@@ -335,7 +334,8 @@ fn network(host: &str, error: &ureq::Error) -> Failure {
         let problem = format!("{}: {error}; {advice}", quoted(host));
         Failure::Final(Error::new(ErrorKind::Unreachable, problem))
     };
-    const CERTIFICATE: &str = "is the clock right, and does the system trust the certificate (package ca-certificates, SSL_CERT_FILE)?";
+    const CERTIFICATE: &str = "is the clock right, and does the system trust the certificate (package \
+                               ca-certificates, SSL_CERT_FILE)?";
     match error {
         ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => unreachable(CERTIFICATE),
         ureq::Error::Io(e) if is_certificate(e) => unreachable(CERTIFICATE),

@@ -21,7 +21,7 @@ pub struct Known {
     pub about: &'static str,
     /// License. That of the repository decides.
     pub license: &'static str,
-    /// Size of the files, about, in bytes.
+    /// Approximate size of the files, in bytes.
     pub bytes: u64,
     /// Patterns of the files that the model reads.
     pub files: &'static [&'static str],
@@ -215,19 +215,19 @@ pub fn default_files(repo: &Repo) -> Vec<&'static str> {
     if files.is_empty() { ANY.to_vec() } else { files }
 }
 
-/// What is in the cache of a known model.
+/// State of a known model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// All files that it needs. The path is what `--model` takes.
+    /// Complete. The path is what `--model` takes.
     Whole {
         /// Folder, or file in it that stands for the model.
         path: PathBuf,
         /// Size of its files in bytes.
         bytes: u64,
     },
-    /// Some files.
+    /// Incomplete.
     Part,
-    /// Nothing.
+    /// Missing.
     Nothing,
 }
 
@@ -252,12 +252,12 @@ impl Known {
     }
 }
 
-/// Files that a model needs and that are not there.
+/// Missing files of a model.
 pub fn missing(known: &Known, is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
     known.needs.iter().copied().filter(|names| !names.split('|').any(&is_there)).collect()
 }
 
-/// Bytes of the files of a folder that fit patterns.
+/// Bytes of the files in a folder that match patterns.
 fn size(root: &Path, folder: &Path, patterns: &[&str], depth: u32) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

@@ -1,12 +1,11 @@
-//! Downloads repositories of models from the Hugging Face Hub or a mirror of it.
+//! Downloads model repositories from the Hugging Face Hub or a mirror.
 //!
-//! - **Shared.** Files go into the cache that huggingface_hub uses, in its layout and under its locks, so
-//!   that what a Python program has fetched is there, and the reverse.
-//! - **Never half.** A file gets its name when its checksum is that of the hub; a revision points to a
-//!   snapshot when that is complete. A download that ends, by a signal, a crash or a broken connection, goes
-//!   on where it stopped.
-//! - **Careful.** Names from the hub stay in their folder. The token goes to the endpoint only, not to where
-//!   it redirects. Sizes of answers and waiting times are bounded.
+//! - **Shared cache.** Files go into the cache of huggingface_hub, in its layout and under its locks, so that
+//!   Python programs and this crate find each other's downloads.
+//! - **Atomic.** A file gets its name once its checksum matches; a revision points to a snapshot once that is
+//!   complete. An interrupted download resumes.
+//! - **Hardened.** File names from the hub cannot leave their folder. The token is sent to the endpoint only,
+//!   never to redirects. Sizes of answers and waiting times are bounded.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -45,13 +44,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Bytes have arrived.
+    /// Bytes arrived.
     Progress {
-        /// The file that they belong to.
+        /// Their file.
         file: &'a str,
-        /// Bytes of all files that are there by now, of those that were missing.
+        /// Bytes downloaded so far, of all files.
         done: u64,
-        /// Bytes of all files that were missing.
+        /// Bytes to download, of all files.
         total: u64,
     },
     /// The network failed, or another process has the file.
@@ -61,9 +60,9 @@ pub enum Event<'a> {
         /// Time until the next try; `None` until the other process is done.
         wait: Option<Duration>,
     },
-    /// Nothing new, while it waits.
+    /// Nothing new; sent while waiting.
     Tick,
 }
 
-/// Receives events. `Break` ends the download; what is there of a file stays for the next one.
+/// Receives events. `Break` ends the download; a later one resumes it.
 pub type Watch<'a> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'a;

@@ -1,4 +1,4 @@
-//! The list of files of a repository: one answer of the hub, none of which is trusted.
+//! The file list of a repository. Nothing in it is trusted.
 
 use crate::http::{Client, Failure, header, notify, retry};
 use crate::name::{check_path, is_commit};
@@ -156,7 +156,10 @@ mod tests {
         let (commit, large, small) = ("c".repeat(40), "a".repeat(64), "b".repeat(40));
         let list = json!({
             "sha": commit, "tags": ["x", "license:openrail"], "siblings": [
-                { "rfilename": "m.safetensors", "size": 9, "blobId": small, "lfs": { "sha256": large, "size": 9 } },
+                {
+                    "rfilename": "m.safetensors", "size": 9, "blobId": small,
+                    "lfs": { "sha256": large, "size": 9 },
+                },
                 { "rfilename": "d/c.json", "size": 3, "blobId": small },
                 { "rfilename": "old.json" },
             ],

@@ -1,4 +1,4 @@
-//! Names of repositories, revisions and files, none of which is trusted, and patterns of names.
+//! Checks of untrusted names of repositories, revisions and files, and patterns.
 
 use crate::{Error, ErrorKind, Result};
 use orate_files::quoted;
@@ -68,7 +68,7 @@ impl FromStr for Repo {
     }
 }
 
-/// Whether the hub gives such names to organizations and repositories.
+/// Whether a name is valid for organizations and repositories of the hub.
 fn is_id(text: &str) -> bool {
     let is_edge = |c: char| c == '-' || c == '.';
     (1..=MAX_ID).contains(&text.len())
@@ -97,7 +97,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
             return Err("is absolute, or leaves its folder");
         }
         if part.len() > MAX_PART || part.ends_with(['.', ' ']) || is_reserved(part) {
-            return Err("is no name of a file on every system");
+            return Err("is not a valid file name on every system");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Checksums, and a file that arrives in parts.
+//! Checksums, and incomplete files.
 
 use crate::{Error, Result};
 use sha1::Sha1;
@@ -8,10 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read at once.
+/// Size of the read buffer.
 pub(crate) const CHUNK: usize = 256 << 10;
 
-/// Checksum of a content, in hexadecimal digits: 64 are a SHA-256, 40 are the id that git gives to a blob.
+/// Checksum in hexadecimal digits: 64 for a SHA-256, 40 for the id of a git blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sum(String);
 
@@ -88,7 +88,7 @@ impl Hasher {
     }
 }
 
-/// A file that is not complete yet. What is there when it is dropped stays.
+/// An incomplete file. It stays on disk when dropped.
 pub(crate) struct Part {
     path: PathBuf,
     file: File,
@@ -96,12 +96,12 @@ pub(crate) struct Part {
     sum: Sum,
     hasher: Hasher,
     have: u64,
-    /// Whether some of it is from an earlier process.
+    /// Whether it resumes an earlier download.
     pub resumed: bool,
 }
 
 impl Part {
-    /// Opens the part of a file of this size and content, which may be there from before.
+    /// Opens or creates the part of a file.
     pub(crate) fn open(path: &Path, size: u64, sum: &Sum) -> Result<Part> {
         let open = || -> io::Result<Part> {
             let mut file =
@@ -118,17 +118,17 @@ impl Part {
         open().map_err(Error::at(path))
     }
 
-    /// Bytes that are there.
+    /// Bytes on disk.
     pub(crate) fn have(&self) -> u64 {
         self.have
     }
 
-    /// Bytes that are missing.
+    /// Bytes still to download.
     pub(crate) fn missing(&self) -> u64 {
         self.size - self.have
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(Error::at(&self.path))?;
         self.hasher.update(bytes);
@@ -136,7 +136,7 @@ impl Part {
         Ok(())
     }
 
-    /// Drops what is there.
+    /// Truncates the file.
     pub(crate) fn restart(&mut self) -> Result<()> {
         let mut clear = || {
             self.file.set_len(0)?;
@@ -147,18 +147,18 @@ impl Part {
         Ok(())
     }
 
-    /// Checksum of what is there, if it is not the wanted one.
+    /// Checksum of the file, if it differs from the expected one.
     pub(crate) fn wrong_sum(&mut self) -> Option<Sum> {
         let hasher = std::mem::replace(&mut self.hasher, self.sum.hasher(self.size));
         Some(hasher.finish()).filter(|sum| *sum != self.sum)
     }
 
-    /// Deletes it.
+    /// Deletes the file.
     pub(crate) fn delete(self) -> Result<()> {
         fs::remove_file(&self.path).map_err(Error::at(&self.path))
     }
 
-    /// Gives the file its name, once its content is on the disk itself.
+    /// Syncs the file and gives it its name.
     pub(crate) fn finish(self, name: &Path) -> Result<()> {
         self.file.sync_data().map_err(Error::at(&self.path))?;
         drop(self.file);

@@ -1,4 +1,4 @@
-//! Plans a download, and does it.
+//! Plans and runs downloads.
 
 use crate::cache::{free_space, link, lock, make_parent};
 use crate::http::{Client, Failure, header, notify, retry};
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use ureq::http::StatusCode;
 use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
-/// Bytes that count as progress, so that tries are counted from the start.
+/// Bytes of an attempt that reset the count of failures.
 const PROGRESS: u64 = 1 << 20;
-/// Where parts and locks of a folder are, as those of huggingface_hub.
+/// Folder of parts and locks of a target folder, as in huggingface_hub.
 const FOLDER_PARTS: &str = ".cache/huggingface/download";
 
 /// Where files go.
@@ -34,9 +34,9 @@ pub struct File {
     pub name: String,
     /// Size in bytes.
     pub size: u64,
-    /// Whether it need not be downloaded.
+    /// Whether it is complete on disk.
     pub is_there: bool,
-    /// Checksum; none for files that are there.
+    /// Checksum; `None` for complete files.
     sum: Option<Sum>,
 }
 
@@ -45,13 +45,13 @@ pub struct File {
 pub struct Plan {
     /// The repository.
     pub repo: Repo,
-    /// The commit that its revision stands for.
+    /// Commit of the revision.
     pub commit: String,
     /// License, as the model card names it.
     pub license: Option<String>,
-    /// Files, there or missing.
+    /// All files.
     pub files: Vec<File>,
-    /// Where the files will be.
+    /// Folder of the files.
     pub folder: PathBuf,
     target: Target,
 }
@@ -62,7 +62,7 @@ impl Plan {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// Bytes of the files that are missing.
+    /// Bytes to download.
     pub fn missing(&self) -> u64 {
         self.files.iter().filter(|file| !file.is_there).map(|file| file.size).sum()
     }
@@ -72,7 +72,7 @@ impl Plan {
 struct Slot {
     lock: PathBuf,
     part: PathBuf,
-    /// Its name when it is complete.
+    /// Path of the complete file.
     whole: PathBuf,
 }
 
@@ -84,7 +84,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Prepares; does not connect.
+    /// Creates a hub; does not connect.
     ///
     /// # Errors
     /// The endpoint or the token is not valid.
@@ -93,13 +93,13 @@ impl Hub {
         Ok(Hub { client: Client::new(settings)?, cache, offline: settings.offline })
     }
 
-    /// Address of a repository for people.
+    /// Web page of a repository.
     pub fn page(&self, repo: &Repo) -> String {
         self.client.page(repo)
     }
 
-    /// Asks the hub which files that fit one of `patterns` are missing. In patterns, `*` stands for any
-    /// characters, also `/`, and `?` for one.
+    /// Asks the hub for the files that match one of `patterns`, and checks which are missing. `*` matches any
+    /// characters, also `/`, and `?` matches one.
     ///
     /// # Errors
     /// The hub has no such repository, refuses it, cannot be reached, or answers with something hostile.
@@ -111,7 +111,7 @@ impl Hub {
         watch: &mut Watch<'_>,
     ) -> Result<Plan> {
         if self.offline {
-            let problem = "it is not in the cache, and HF_HUB_OFFLINE forbids to ask the hub";
+            let problem = "it is not in the cache, and HF_HUB_OFFLINE forbids network access";
             return Err(Error::new(ErrorKind::Unreachable, format!("{repo}: {problem}")));
         }
         let mut listing = list(&self.client, repo, watch)?;
@@ -119,7 +119,8 @@ impl Hub {
         listing.files.retain(|file| is_wanted(&file.name));
         if listing.files.is_empty() {
             let patterns: Vec<&str> = patterns.iter().map(AsRef::as_ref).collect();
-            let problem = format!("no file fits {}; see {}/tree/main", patterns.join(", "), self.page(repo));
+            let problem =
+                format!("no file matches {}; see {}/tree/main", patterns.join(", "), self.page(repo));
             return Err(Error::new(ErrorKind::NotFound, format!("{repo}: {problem}")));
         }
         let folder = match target {
@@ -162,7 +163,7 @@ impl Hub {
             make_parent(&slot.whole)?;
             let held = lock(&slot.lock, watch)?;
             let is_whole = match plan.target {
-                // The name of a blob says what is in it.
+                // A blob is named by its checksum.
                 Target::Cache => fs::metadata(&slot.whole).is_ok_and(|found| found.len() == file.size),
                 Target::Folder(_) => sum.is_of(&slot.whole, file.size),
             };
@@ -178,7 +179,7 @@ impl Hub {
                     let depth = file.name.matches('/').count();
                     link(&slot.whole, depth, &plan.folder.join(&file.name))?;
                 }
-                // While it is held: one that waits for it sees that it has no name.
+                // Deleted while held: a process that waits for it then sees that its name is gone.
                 Target::Folder(folder) => tidy(folder, &slot.lock),
             }
             drop(held);
@@ -230,7 +231,7 @@ impl Hub {
         }
     }
 
-    /// Downloads a file, going on with what is there of it.
+    /// Downloads a file, or resumes its download.
     fn download(
         &self,
         plan: &Plan,
@@ -256,7 +257,7 @@ impl Hub {
                 }
             }
             match part.wrong_sum() {
-                // What was there before may be at fault, so it gets one chance without that.
+                // The resumed part may be damaged: try once more from the start.
                 Some(_) if part.resumed => {
                     part.restart()?;
                     Err(Failure::again(format!("{what}: the part that was there is damaged")))
@@ -271,7 +272,7 @@ impl Hub {
         Err(Error::new(ErrorKind::Damaged, problem))
     }
 
-    /// Asks for what is missing of a file and reads one answer.
+    /// Requests the missing part of a file and reads one answer.
     fn read_on(
         &self,
         plan: &Plan,
@@ -288,14 +289,14 @@ impl Hub {
             .and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.trim().parse::<u64>().ok());
         match (status, from) {
             (StatusCode::OK, None) => {}
-            // The server sends all of it whatever was asked.
+            // The server ignored the range and sends the whole file.
             (StatusCode::OK, Some(_)) => part.restart()?,
             (StatusCode::PARTIAL_CONTENT, Some(_)) if start == from => {}
             _ => {
                 part.restart()?;
                 let status = status.as_u16();
                 return Err(Failure::again(format!(
-                    "{what}: asked for the rest of it, the hub answers {status}"
+                    "{what}: the hub answered {status} to a request for the rest"
                 )));
             }
         }
@@ -322,7 +323,7 @@ impl Hub {
     }
 }
 
-/// Deletes a lock of a folder, and the folders that were made for it.
+/// Deletes a lock of a folder, and its empty parents.
 fn tidy(folder: &Path, lock: &Path) {
     let _ = fs::remove_file(lock);
     // Folders that hold something else stay.

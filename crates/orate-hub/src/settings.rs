@@ -20,24 +20,24 @@ pub struct Settings {
     pub token: Option<String>,
     /// Folder of the cache.
     pub cache: PathBuf,
-    /// Use no network.
+    /// Do not use the network.
     pub offline: bool,
     /// Allow addresses with `http:` that are not on this machine.
     pub insecure: bool,
-    /// How long to go on when the network fails.
+    /// Retries and timeouts.
     pub patience: Patience,
 }
 
-/// How long to go on when the network fails.
+/// Retries and timeouts.
 #[derive(Clone, Debug)]
 pub struct Patience {
     /// Tries without progress before giving up, at least 1.
     pub tries: u32,
     /// Time before the second try; doubles with each further one.
     pub first_wait: Duration,
-    /// Longest time that a hub may ask to wait.
+    /// Longest `Retry-After` that is waited for.
     pub longest_wait: Duration,
-    /// Time without a byte after which a connection counts as broken.
+    /// Longest time without a byte from a connection.
     pub silence: Duration,
 }
 
@@ -109,7 +109,7 @@ type Get<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
 fn cache(get: &Get<'_>) -> Result<PathBuf> {
     let named = path(get, "HF_HUB_CACHE").or_else(|| path(get, "HUGGINGFACE_HUB_CACHE"));
     named.or_else(|| Some(cache_home(get)?.join("hub"))).ok_or_else(|| {
-        let problem = "there is no home folder for the cache of models; set HF_HOME to a folder";
+        let problem = "there is no home folder for the model cache; set HF_HOME";
         Error::new(ErrorKind::InvalidInput, problem)
     })
 }
@@ -140,7 +140,7 @@ fn token_of(path: &Path) -> Result<Option<String>> {
         Ok(bytes) => Ok(cleaned(&String::from_utf8_lossy(&bytes))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => {
-            let advice = "make the file with the token readable, or set HF_TOKEN";
+            let advice = "make the token file readable, or set HF_TOKEN";
             Err(Error::new(ErrorKind::InvalidInput, format!("{}: {e}; {advice}", shown(path))))
         }
     }

@@ -13,6 +13,7 @@
 use crate::hooks::{Goldens, StageProfile};
 use crate::{ClonedVoice, ModelError, OptionSpec, Options};
 use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Plan, Target};
+use orate_text::{TimedMark, TimedWord, Traced};
 use orate_weights::WeightSource;
 use std::any::Any;
 use std::path::Path;
@@ -297,6 +298,8 @@ pub struct Facts {
     pub voices: Vec<VoiceInfo>,
     /// Where there are no voices: what to do instead, in words that follow the model's name.
     pub without_voices: &'static str,
+    /// Usual loudness of its speech in LUFS, as far as it is known.
+    pub loudness: Option<i8>,
     /// Texts that are best spoken at once.
     pub texts_at_once: usize,
     /// Format of keys and values; `None` for models that keep none: [`PlaceOptions::kv`] has no effect.
@@ -341,14 +344,28 @@ pub struct Runs {
 // ---- speech -----------------------------------------------------------------------------------------------
 
 /// Some of a text's audio.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
-    /// Samples: silence before each piece but the first, then speech.
+    /// Samples. Those of a stream have silence before each piece but the first.
     pub samples: Vec<f32>,
-    /// The piece as the model read it; empty for a recording.
-    pub text: String,
+    /// The piece as the model reads it, and where it comes from in the text that was given; empty for a
+    /// recording.
+    pub text: Traced,
     /// Number of the piece, from 0. Models that speak frame by frame return several chunks for a piece.
     pub index: usize,
+    /// Words of the piece, with times in the sound of a stream: with the last chunk of a piece, if
+    /// [`Options::word_times`] asks for them.
+    pub words: Vec<TimedWord>,
+    /// Named places of a script, with times in the sound of a stream; also with the last chunk of a piece.
+    pub marks: Vec<TimedMark>,
+    /// Where its samples begin in the sound of a stream, counted in samples.
+    pub start: usize,
+    /// When each character of `text` begins, in seconds from the beginning of the piece's speech: with the
+    /// last chunk of a piece, if [`Options::word_times`] asks for it and the model's attention is trained to
+    /// align; else empty.
+    pub letter_times: Vec<f32>,
+    /// Whether it is the last chunk of its piece.
+    pub ends_piece: bool,
     /// What was asked of the device: plans submitted, values read back, bytes copied.
     pub counters: Counters,
     /// Rows of the piece's prompt whose state was kept from an earlier one, with its first chunk. They cost
@@ -421,6 +438,19 @@ pub struct Laps {
     pub frames: usize,
     /// Sizes of each piece so far, such as `("tokens", 80)`.
     pub pieces: Vec<Vec<(&'static str, usize)>>,
+}
+
+impl std::ops::AddAssign for Laps {
+    fn add_assign(&mut self, other: Laps) {
+        for lap in other.stages {
+            match self.stages.iter_mut().find(|own| own.stage == lap.stage) {
+                Some(own) => own.time += lap.time,
+                None => self.stages.push(lap),
+            }
+        }
+        self.frames += other.frames;
+        self.pieces.extend(other.pieces);
+    }
 }
 
 /// Time of a stage.

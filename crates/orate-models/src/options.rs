@@ -6,6 +6,7 @@
 //! else.
 
 use crate::{ClonedVoice, ModelError};
+use orate_audio::Finish;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,11 +37,19 @@ pub struct Options {
     pub language: Option<String>,
     /// Seed of the random numbers: another seed gives another reading.
     pub seed: u64,
-    /// Silence between the pieces of a long text, in seconds, 0 to 10.
+    /// Silence between the pieces of a long text, in seconds, 0 to 10. Models return the pieces alone.
     pub silence: f32,
-    /// Whether nothing of a piece is returned before all of it is made, so that a piece that went wrong can
-    /// be spoken again.
-    pub whole_pieces: bool,
+    /// Number of the first piece, for a text that follows one spoken before: pieces draw other random numbers
+    /// by their numbers, and silence precedes each but piece 0.
+    pub first_piece: usize,
+    /// Whether words get times.
+    pub word_times: bool,
+    /// How the sound is finished. Conversions of recordings are not.
+    pub finish: Finish,
+    /// Whether nothing is heard before all of it is made. Then a piece that went wrong can be spoken again,
+    /// and loudness is that of the whole, where a stream goes by its first piece or what is usual for the
+    /// model.
+    pub whole: bool,
     /// Stops work from another thread.
     pub cancel: Option<Cancel>,
     /// Options that the model's family declares, by name.
@@ -55,7 +64,10 @@ impl Default for Options {
             language: None,
             seed: 0,
             silence: orate_text::pieces::SILENCE_SECONDS as f32,
-            whole_pieces: false,
+            first_piece: 0,
+            word_times: false,
+            finish: Finish::default(),
+            whole: false,
             cancel: None,
             own: Values::default(),
         }

@@ -19,28 +19,17 @@ pub struct Progress {
     /// Stops the text.
     pub cancel: Cancel,
     seed: u64,
-    /// Samples of silence between two pieces.
-    silence: usize,
 }
 
 impl Progress {
     /// The first piece.
-    pub fn new(o: &Options, sample_rate: u32) -> Progress {
-        let silence = (f64::from(o.silence) * f64::from(sample_rate)) as usize;
-        Progress { index: 0, cancel: o.cancel.clone().unwrap_or_default(), seed: o.seed, silence }
+    pub fn new(o: &Options) -> Progress {
+        Progress { index: o.first_piece, cancel: o.cancel.clone().unwrap_or_default(), seed: o.seed }
     }
 
     /// Seed of the piece.
     pub fn seed(&self) -> u64 {
         piece_seed(self.seed, self.index)
-    }
-
-    /// The first samples of the piece, after the silence that follows the piece before.
-    pub fn after_silence(&self, mut samples: Vec<f32>) -> Vec<f32> {
-        if self.index > 0 {
-            samples.splice(0..0, std::iter::repeat_n(0.0, self.silence));
-        }
-        samples
     }
 }
 
@@ -57,13 +46,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_between_pieces() {
-        let o = Options { silence: 0.5, seed: 7, ..Options::default() };
-        let mut progress = Progress::new(&o, 4);
-        assert_eq!((progress.seed(), progress.after_silence(vec![1.0])), (7, vec![1.0]));
+    fn each_piece_has_its_seed() {
+        let o = Options { seed: 7, ..Options::default() };
+        let mut progress = Progress::new(&o);
+        assert_eq!(progress.seed(), 7);
         progress.index += 1;
-        assert_eq!(progress.after_silence(vec![1.0]), [0.0, 0.0, 1.0]);
         assert_ne!(progress.seed(), 7);
+        // A text that follows another one goes on in the same order.
+        let after = Progress::new(&Options { first_piece: 1, ..o });
+        assert_eq!((after.index, after.seed()), (1, progress.seed()));
     }
 
     #[test]

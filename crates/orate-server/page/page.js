@@ -1,19 +1,21 @@
-// Speaks what is typed: asks for raw samples, plays them while they come, and keeps them for a download.
+// Requests raw samples, plays them as they arrive, and keeps them for playing again.
 
 const $ = (id) => document.getElementById(id);
 const RATE = 24000;
 const MOST_PARTS = 4;
 const MOST_TEXTS = 20;
 const CUSTOM = "\u0000mix";
-// Seconds of sound before playing begins, so that a slow piece does not cut it.
+// Seconds of audio buffered before playback starts.
 const LEAD = 0.2;
+// Seconds of audio scheduled ahead.
+const AHEAD = 5;
 
 let models = [];
 let voices = [];
 let formats = ["wav", "mp3", "opus", "flac"];
 let speaking = null; // an AbortController
 let player = null;
-let spoken = null; // samples and request of the last speech
+let spoken = null; // the last Sound
 
 // ---- requests ----------------------------------------------------------------------------------
 
@@ -53,6 +55,8 @@ const post = (path, body, options) =>
 // ---- the form ----------------------------------------------------------------------------------
 
 const model = () => models.find((m) => m.id === $("model").value) ?? models[0];
+const voicesOf = (kind) => voices.filter((v) => v.model === model().id && v.kind === kind);
+const ownVoices = () => voicesOf("model");
 
 function option(value, text = value) {
   const element = document.createElement("option");
@@ -65,7 +69,7 @@ async function load() {
   for (;;) {
     try {
       models = (await (await ask("/v1/models")).json()).data;
-      voices = (await (await ask("/v1/audio/voices")).json()).voices;
+      await loadVoices();
       break;
     } catch (error) {
       $("where").textContent = error.message;
@@ -79,11 +83,15 @@ async function load() {
   showModel();
 }
 
+async function loadVoices() {
+  voices = (await (await ask("/v1/audio/voices")).json()).voices;
+}
+
 function showModel() {
   const m = model();
   $("where").textContent = `${m.family} on ${m.device}`;
   showVoices();
-  $("language").replaceChildren(option("", "as the model chooses"), ...m.languages.map((l) => option(l)));
+  $("language").replaceChildren(option("", "automatic"), ...m.languages.map((l) => option(l)));
   $("language-field").hidden = m.languages.length < 2;
   const shown = m.options.filter((o) => o.name !== "speed");
   $("options").replaceChildren(...shown.map(optionField));
@@ -95,12 +103,15 @@ function showModel() {
 
 function showVoices(chosen) {
   const m = model();
-  const own = voices.filter((v) => v.model === m.id && v.kind === "model");
-  const kept = voices.filter((v) => v.model === m.id && v.kind === "kept");
-  const list = [option("", "default"), ...own.map((v) => option(v.id)), ...kept.map((v) => option(v.id, `${v.id} (kept)`))];
+  const own = ownVoices();
+  const kept = voicesOf("kept");
+  // Chatterbox calls its own voice `default`.
+  const named = own.filter((v) => v.id !== "default");
+  const list = [option("", "default"), ...named.map((v) => option(v.id)), ...kept.map((v) => option(v.id, `${v.id} (saved)`))];
   if (m.family === "Supertonic" && own.length > 1) list.push(option(CUSTOM, "a mix …"));
   $("voice").replaceChildren(...list);
-  if (chosen) $("voice").value = chosen;
+  if (list.some((o) => o.value === chosen)) $("voice").value = chosen;
+  $("kept").replaceChildren(...kept.map((v) => keptItem(v.id)));
   showMix();
 }
 
@@ -109,14 +120,15 @@ function optionField(spec) {
   const id = `option-${spec.name}`;
   const label = document.createElement("label");
   label.htmlFor = id;
-  label.textContent = spec.name.replaceAll("_", " ");
+  const name = spec.name.replaceAll("_", " ");
+  label.textContent = name[0].toUpperCase() + name.slice(1);
   let input;
   if (spec.choices) {
     input = document.createElement("select");
-    input.append(option("", "usual"), ...spec.choices.map((c) => option(c)));
+    input.append(option("", "default"), ...spec.choices.map((c) => option(c)));
   } else if (spec.type === "boolean") {
     input = document.createElement("select");
-    input.append(option("", "usual"), option("true", "on"), option("false", "off"));
+    input.append(option("", "default"), option("true", "on"), option("false", "off"));
   } else {
     input = document.createElement("input");
     if (spec.type === "integer" || spec.type === "number") {
@@ -124,7 +136,8 @@ function optionField(spec) {
       input.step = spec.type === "integer" ? "1" : "any";
       if (spec.range) [input.min, input.max] = spec.range;
     }
-    input.placeholder = spec.default || "usual";
+    // A sentence does not fit; the help says it.
+    input.placeholder = spec.default?.length < 12 ? spec.default : "default";
   }
   input.id = id;
   input.dataset.option = spec.name;
@@ -138,7 +151,7 @@ function optionField(spec) {
   return field;
 }
 
-/** The request that the form describes. */
+/** Request body of the form. */
 function request() {
   const body = { model: model().id, input: $("text").value };
   const voice = $("voice").value === CUSTOM ? $("mix-text").value.trim() : $("voice").value;
@@ -158,7 +171,7 @@ function changed() {
   const count = [...$("text").value].length;
   $("count").textContent = `${count} character${count === 1 ? "" : "s"}`;
   $("speed-value").textContent = Number($("speed").value).toFixed(2);
-  showCode();
+  if (models.length) showCode();
 }
 
 // ---- mixing ------------------------------------------------------------------------------------
@@ -166,19 +179,17 @@ function changed() {
 function showMix() {
   $("mix").hidden = $("voice").value !== CUSTOM;
   if (!$("mix").hidden && $("mix-rows").children.length === 0) {
-    const own = voices.filter((v) => v.model === model().id && v.kind === "model");
-    own.slice(0, 2).forEach((v) => addPart(v.id, 0.5));
+    ownVoices().slice(0, 2).forEach((v) => addPart(v.id, 0.5));
     writeMix();
   }
 }
 
 function addPart(name, weight) {
-  const own = voices.filter((v) => v.model === model().id && v.kind === "model");
   const part = document.createElement("div");
   part.className = "part";
   const select = document.createElement("select");
   select.setAttribute("aria-label", "Voice of the mix");
-  select.append(...own.map((v) => option(v.id)));
+  select.append(...ownVoices().map((v) => option(v.id)));
   select.value = name;
   const slider = document.createElement("input");
   Object.assign(slider, { type: "range", min: "0.05", max: "1", step: "0.05", value: String(weight) });
@@ -191,6 +202,13 @@ function addPart(name, weight) {
   part.append(select, slider, value, remove);
   part.addEventListener("input", writeMix);
   $("mix-rows").append(part);
+}
+
+/** Adds the first voice that the mix lacks. */
+function addVoice() {
+  const used = [...$("mix-rows").children].map((part) => part.children[0].value);
+  addPart((ownVoices().find((v) => !used.includes(v.id)) ?? ownVoices()[0]).id, 0.5);
+  writeMix();
 }
 
 function writeMix() {
@@ -206,7 +224,7 @@ function writeMix() {
 
 function readMix() {
   const parts = $("mix-text").value.split("+").map((part) => part.trim().split(":"));
-  const own = voices.filter((v) => v.model === model().id && v.kind === "model").map((v) => v.id);
+  const own = ownVoices().map((v) => v.id);
   if (parts.length <= MOST_PARTS && parts.every(([name, w]) => own.includes(name) && (w === undefined || Number(w) > 0))) {
     const text = $("mix-text").value;
     $("mix-rows").replaceChildren();
@@ -219,13 +237,13 @@ function readMix() {
 
 // ---- sound -------------------------------------------------------------------------------------
 
-/** Plays samples one part after another, beginning when there is enough of them. */
+/** Plays samples as they arrive, after `LEAD` seconds of them. */
 class Player {
   constructor(onEnd) {
     this.context = new AudioContext();
-    this.parts = [];
-    this.waiting = 0;
-    this.start = 0; // when sound began, on the clock of the context
+    this.parts = []; // not scheduled yet
+    this.waiting = 0; // samples in parts
+    this.start = 0; // context time of the first sample
     this.end = 0;
     this.open = 0;
     this.complete = false;
@@ -234,19 +252,23 @@ class Player {
 
   push(samples) {
     if (this.stopped || samples.length === 0) return;
-    if (this.start) {
-      this.schedule(samples);
-    } else {
-      this.parts.push(samples);
-      this.waiting += samples.length;
-      if (this.waiting >= LEAD * RATE) this.begin();
-    }
+    this.parts.push(samples);
+    this.waiting += samples.length;
+    if (!this.start && this.waiting >= LEAD * RATE) this.start = this.end = this.context.currentTime + 0.02;
+    this.pump();
   }
 
-  begin() {
-    this.start = this.end = this.context.currentTime + 0.02;
-    this.parts.forEach((part) => this.schedule(part));
-    this.parts = [];
+  /** Schedules up to `AHEAD` seconds: the context visits every scheduled node per 128 samples. */
+  pump() {
+    while (this.start && this.parts.length > 0 && this.end - this.context.currentTime < AHEAD) {
+      // One buffer of about a second.
+      let count = 0;
+      let length = 0;
+      while (count < this.parts.length && length < RATE) length += this.parts[count++].length;
+      const samples = joined(this.parts.splice(0, count), length);
+      this.waiting -= length;
+      this.schedule(samples);
+    }
   }
 
   schedule(samples) {
@@ -263,14 +285,20 @@ class Player {
     this.open += 1;
     source.addEventListener("ended", () => {
       this.open -= 1;
-      if (this.open === 0 && this.complete) this.stop();
+      if (!this.stopped) this.pump();
+      this.stopAtEnd();
     });
   }
 
   finish() {
     this.complete = true;
-    if (!this.start) this.begin();
-    if (this.open === 0) this.stop();
+    this.start ||= this.end = this.context.currentTime + 0.02;
+    this.pump();
+    this.stopAtEnd();
+  }
+
+  stopAtEnd() {
+    if (this.complete && this.open === 0 && this.parts.length === 0) this.stop();
   }
 
   /** Seconds played so far. */
@@ -296,7 +324,7 @@ function play(samples) {
 
 let isAnimated = false;
 
-/** Draws while sound plays: one loop, however often it is asked for. */
+/** Starts the drawing loop unless it runs. It ends with the player. */
 function animate() {
   if (isAnimated) return;
   isAnimated = true;
@@ -308,7 +336,7 @@ function animate() {
   requestAnimationFrame(frame);
 }
 
-/** Loudness of the sound so far, and what of it was played. */
+/** Draws peaks of the audio so far, and the played part. */
 function draw() {
   const canvas = $("wave");
   const scale = window.devicePixelRatio || 1;
@@ -337,7 +365,7 @@ function draw() {
   c.globalAlpha = 1;
 }
 
-/** Samples as they come, with their peaks for the picture. */
+/** Samples received so far, and a peak per 10 ms. */
 class Sound {
   constructor(body) {
     this.body = body;
@@ -362,14 +390,19 @@ class Sound {
   }
 
   all() {
-    const all = new Float32Array(this.length);
-    let at = 0;
-    for (const part of this.parts) {
-      all.set(part, at);
-      at += part.length;
-    }
-    return all;
+    return joined(this.parts, this.length);
   }
+}
+
+/** Concatenates parts of `length` samples together. */
+function joined(parts, length) {
+  const all = new Float32Array(length);
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }
 
 // ---- speaking ----------------------------------------------------------------------------------
@@ -385,7 +418,7 @@ async function speak(event) {
   $("error").hidden = true;
   const body = request();
   if (!body.input.trim()) {
-    fail(new Error("There is nothing to say yet: write a text first."));
+    fail(new Error("There is nothing to say: type a text first."));
     $("text").focus();
     return;
   }
@@ -398,7 +431,8 @@ async function speak(event) {
   const begun = performance.now();
   try {
     const response = await post("/v1/audio/speech", { ...body, response_format: "pcm", sample_rate: RATE }, { signal: abort.signal });
-    $("used").textContent = response.headers.get("x-orate-voice") ?? "–";
+    // A mix may break before a plus sign.
+    $("used").textContent = (response.headers.get("x-orate-voice") ?? "–").replaceAll("+", "\u200b+");
     const reader = response.body.getReader();
     let odd = null;
     let first = 0;
@@ -407,7 +441,7 @@ async function speak(event) {
       if (done) break;
       first ||= performance.now() - begun;
       $("first").textContent = `${Math.round(first)} ms`;
-      // A sample has two bytes, which may come apart.
+      // A read may end inside a sample.
       let bytes = value;
       if (odd !== null) {
         bytes = new Uint8Array(value.length + 1);
@@ -439,7 +473,7 @@ async function speak(event) {
 function showFacts(sound, ms) {
   const seconds = sound.length / RATE;
   $("length").textContent = `${seconds.toFixed(1)} s`;
-  $("factor").textContent = `${(seconds / (ms / 1000)).toFixed(1)} × real time`;
+  $("factor").textContent = `${(seconds / (ms / 1000)).toFixed(1)}×`;
 }
 
 function busy() {
@@ -482,7 +516,12 @@ async function download() {
 // ---- voices from recordings --------------------------------------------------------------------
 
 let recorder = null;
-let recording = null;
+let recording = null; // from the microphone; it replaces a chosen file, and a file replaces it
+
+function showClone(text, isError = false) {
+  $("clone-state").textContent = text;
+  $("clone-state").classList.toggle("bad", isError);
+}
 
 async function record() {
   if (recorder) {
@@ -498,18 +537,23 @@ async function record() {
       stream.getTracks().forEach((track) => track.stop());
       recorder = null;
       $("record").textContent = "Record";
-      recording = await toWav(new Blob(parts));
-      $("clone-state").textContent = "recorded";
+      try {
+        recording = await toWav(new Blob(parts));
+        $("clone-file").value = "";
+        showClone(`recorded ${recording.seconds.toFixed(1)} s`);
+      } catch (error) {
+        showClone(error.message, true);
+      }
     });
     recorder.start();
     $("record").textContent = "Stop recording";
-    $("clone-state").textContent = "recording …";
+    showClone("recording …");
   } catch (error) {
-    $("clone-state").textContent = error.message;
+    showClone(error.message, true);
   }
 }
 
-/** What the browser recorded as a wav file, which every server reads. */
+/** Converts a recording of the browser to WAV, which every build reads. */
 async function toWav(blob) {
   const context = new AudioContext();
   const buffer = await context.decodeAudioData(await blob.arrayBuffer());
@@ -523,30 +567,62 @@ async function toWav(blob) {
   view.setUint16(32, 2, true); view.setUint16(34, 16, true);
   word(36, "data"); view.setUint32(40, 2 * samples.length, true);
   samples.forEach((x, i) => view.setInt16(44 + 2 * i, Math.max(-1, Math.min(1, x)) * 32767, true));
-  return new Blob([view.buffer], { type: "audio/wav" });
+  return Object.assign(new Blob([view.buffer], { type: "audio/wav" }), { seconds: buffer.duration });
 }
 
 async function clone() {
   const file = $("clone-file").files[0] ?? recording;
   const name = $("clone-name").value.trim();
-  if (!name || !file) {
-    $("clone-state").textContent = "Give a name and a recording.";
-    return;
-  }
+  if (!name || !file) return showClone("Enter a name and choose a recording.", true);
+  if (!$("clone-consent").checked) return showClone("Ask the speaker first, then check the box.", true);
   const form = new FormData();
   form.append("name", name);
   form.append("model", model().id);
+  form.append("consent", "confirmed on the page");
   if ($("clone-words").value.trim()) form.append("ref_text", $("clone-words").value.trim());
   form.append("audio_sample", file, file.name ?? "recording.wav");
-  $("clone-state").textContent = "making the voice …";
+  showClone("cloning …");
+  $("clone").disabled = true;
   try {
     await ask("/v1/audio/voices", { method: "POST", body: form });
-    voices = (await (await ask("/v1/audio/voices")).json()).voices;
+    await loadVoices();
     showVoices(name);
-    $("clone-state").textContent = `${name} is kept and chosen.`;
+    showClone(`Saved ${name}.`);
+    // The next voice has another name, and perhaps another speaker.
+    $("clone-name").value = $("clone-words").value = $("clone-file").value = "";
+    $("clone-consent").checked = false;
+    recording = null;
     changed();
   } catch (error) {
-    $("clone-state").textContent = error.message;
+    showClone(error.message, true);
+  } finally {
+    $("clone").disabled = false;
+  }
+}
+
+/** A saved voice, with a button that deletes it. */
+function keptItem(name) {
+  const item = document.createElement("li");
+  const label = document.createElement("span");
+  label.textContent = name;
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "plain", textContent: "Delete" });
+  button.setAttribute("aria-label", `Delete ${name}`);
+  button.addEventListener("click", () => unkeep(name));
+  item.append(label, button);
+  return item;
+}
+
+async function unkeep(name) {
+  if (!confirm(`Delete the voice ${name}?`)) return;
+  try {
+    await ask(`/v1/audio/voices/${encodeURIComponent(name)}`, { method: "DELETE" });
+    await loadVoices();
+    showVoices($("voice").value);
+    showClone(`Deleted ${name}.`);
+    changed();
+  } catch (error) {
+    showClone(error.message, true);
   }
 }
 
@@ -593,7 +669,7 @@ function remember(text) {
   try {
     localStorage.setItem("texts", JSON.stringify(list));
   } catch {
-    // Private windows may have no room.
+    // Storage may be full or disabled.
   }
   showTexts();
 }
@@ -630,13 +706,13 @@ $("again").addEventListener("click", () => { if (spoken) { $("stop").disabled = 
 $("download").addEventListener("click", download);
 $("model").addEventListener("change", () => { $("mix-rows").replaceChildren(); showModel(); });
 $("voice").addEventListener("change", () => { showMix(); changed(); });
-$("mix-add").addEventListener("click", () => { addPart(voices.find((v) => v.model === model().id && v.kind === "model").id, 0.5); writeMix(); });
+$("mix-add").addEventListener("click", addVoice);
 $("mix-text").addEventListener("change", readMix);
 $("dice").addEventListener("click", () => { $("seed").value = String(Math.floor(Math.random() * 1e6)); changed(); });
 $("tab-curl").addEventListener("click", () => choose("tab-curl"));
 $("tab-python").addEventListener("click", () => choose("tab-python"));
 $("copy").addEventListener("click", async () => {
-  // Only where the page is secure; elsewhere the text is selected.
+  // The clipboard needs a secure context.
   if (navigator.clipboard) await navigator.clipboard.writeText($("code").textContent);
   else getSelection().selectAllChildren($("code"));
   $("copy").textContent = navigator.clipboard ? "Copied" : "Selected";
@@ -645,8 +721,10 @@ $("copy").addEventListener("click", async () => {
 $("clone").addEventListener("click", clone);
 $("record").hidden = !(window.isSecureContext && navigator.mediaDevices && window.MediaRecorder);
 $("record").addEventListener("click", record);
+$("clone-file").addEventListener("change", () => { recording = null; showClone(""); });
 $("forget").addEventListener("click", () => { localStorage.removeItem("texts"); showTexts(); });
 window.addEventListener("resize", draw);
 $("text").value = texts()[0] ?? "Good morning. The kettle is on, and the day is yours.";
 showTexts();
+changed();
 load();

@@ -1,4 +1,4 @@
-//! Reads bodies: of limited size, in limited time.
+//! Reads bodies, with limits on size and time.
 
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 /// Most bytes of a JSON body.
 pub const MOST_JSON: usize = 1 << 20;
 
-/// The object in a body of JSON.
+/// Reads a JSON object.
 ///
 /// # Errors
 /// The body is of another type (415), too large (413), too slow (408), or not a JSON object (400).
@@ -29,7 +29,7 @@ pub async fn fields(request: Request, settings: &Settings, most: usize) -> Resul
     Fields::of(value)
 }
 
-/// All bytes of a body.
+/// Reads a body.
 ///
 /// # Errors
 /// It is too large or too slow, or the connection broke.

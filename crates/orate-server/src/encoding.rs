@@ -1,10 +1,11 @@
-//! How the sound of an answer is written.
+//! Formats and sample rates of answers.
 
 use crate::error::{ApiError, Result};
-use orate_audio::{AudioFormat, EncoderSettings, StreamEncoder};
+use orate_audio::{AudioFormat, StreamEncoder, StreamResampler};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
-/// Sample rate of raw samples where none is asked for: that of OpenAI's service, which clients assume, as raw
-/// samples have no header.
+/// Default sample rate of `pcm`. It has no header, and clients assume the rate of OpenAI's service.
 const PCM_RATE: u32 = 24_000;
 
 /// Sample rates that a client may ask for.
@@ -20,7 +21,7 @@ pub struct Format {
     audio: AudioFormat,
 }
 
-/// All of them; a build may lack some.
+/// All formats; a build may lack some.
 const FORMATS: [Format; 6] = [
     Format { name: "mp3", media_type: "audio/mpeg", audio: AudioFormat::Mp3 },
     Format { name: "opus", media_type: "audio/ogg", audio: AudioFormat::Opus },
@@ -45,37 +46,61 @@ impl Format {
             let known = formats().map(|format| format.name).collect::<Vec<_>>().join(", ");
             let message = match FORMATS.iter().find(|format| format.name == name) {
                 Some(format) => format!("this build has no {}; choose one of {known}", format.name),
-                None => format!("choose one of {known}"),
+                None => {
+                    let name: String = name.chars().take(40).collect();
+                    format!("the format {name:?} is unknown; choose one of {known}")
+                }
             };
             ApiError::field("unsupported_format", "response_format", message)
         })
     }
 }
 
+/// Resamplers from a model's rate, each made once: their filters take a millisecond.
+pub struct Resamplers {
+    model_rate: u32,
+    by_rate: Mutex<HashMap<u32, StreamResampler>>,
+}
+
+impl Resamplers {
+    /// Resamplers from `model_rate` in Hz.
+    pub fn new(model_rate: u32) -> Resamplers {
+        Resamplers { model_rate, by_rate: Mutex::default() }
+    }
+
+    fn to(&self, rate: u32) -> Result<StreamResampler> {
+        let mut by_rate = self.by_rate.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(resampler) = by_rate.get(&rate) {
+            return Ok(resampler.clone());
+        }
+        let made = StreamResampler::new(self.model_rate, rate)
+            .map_err(|e| ApiError::field("unsupported_format", "sample_rate", e.to_string()))?;
+        Ok(by_rate.entry(rate).or_insert(made).clone())
+    }
+}
+
 /// A format with a sample rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Encoding {
     /// The format.
     pub format: Format,
     /// Samples per second of the answer.
     pub sample_rate: u32,
-    /// Bits per second of formats with loss; `None` for what suits speech.
+    /// Bits per second of lossy formats; `None` is the default for speech.
     bit_rate: Option<u32>,
-    model_rate: u32,
+    /// Unused, from the model's rate.
+    resampler: StreamResampler,
 }
 
 impl Encoding {
-    /// Sound of a model with `model_rate` samples per second, in this format, at the rate asked for.
+    /// A format at the rate `asked`, or at the format's default.
     ///
     /// # Errors
-    /// The format cannot have the rate: 400.
-    pub fn new(format: Format, asked: Option<u64>, model_rate: u32) -> Result<Encoding> {
-        let usual = match format.audio {
-            AudioFormat::Raw16 => PCM_RATE,
-            audio => audio.nearest_rate(model_rate),
-        };
+    /// The format does not support the rate: 400.
+    pub fn new(format: Format, asked: Option<u64>, resamplers: &Resamplers) -> Result<Encoding> {
         let sample_rate = match asked {
-            None => usual,
+            None if format.audio == AudioFormat::Raw16 => PCM_RATE,
+            None => format.audio.nearest_rate(resamplers.model_rate),
             Some(asked) => {
                 let rates = format.audio.sample_rates().unwrap_or(&RATES);
                 let known = rates.iter().find(|rate| u64::from(**rate) == asked);
@@ -86,13 +111,13 @@ impl Encoding {
                 })?
             }
         };
-        Ok(Encoding { format, sample_rate, bit_rate: None, model_rate })
+        Ok(Encoding { format, sample_rate, bit_rate: None, resampler: resamplers.to(sample_rate)? })
     }
 
-    /// The same with so many bits per second, which formats without loss ignore.
+    /// Sets the bit rate, which lossless formats ignore.
     ///
     /// # Errors
-    /// The format cannot have them: 400.
+    /// The format does not support it: 400.
     pub fn with_bit_rate(self, bit_rate: Option<u32>) -> Result<Encoding> {
         let encoding = Encoding { bit_rate, ..self };
         encoding.encoder().map(|_| encoding)
@@ -101,10 +126,9 @@ impl Encoding {
     /// An encoder for an answer.
     ///
     /// # Errors
-    /// The rates have no common multiple that a resampler can work with.
+    /// The format does not support the settings: 400.
     pub fn encoder(&self) -> Result<StreamEncoder> {
-        let settings = EncoderSettings { sample_rate: Some(self.sample_rate), bit_rate: self.bit_rate };
-        StreamEncoder::new(self.format.audio, self.model_rate, &settings)
+        StreamEncoder::with_resampler(self.format.audio, self.resampler.clone(), self.bit_rate)
             .map_err(|e| ApiError::field("unsupported_format", "sample_rate", e.to_string()))
     }
 }

@@ -1,11 +1,11 @@
-//! Errors as clients see them: OpenAI's JSON shape, with a status and a code to branch on.
+//! Errors in OpenAI's JSON form, with a status and a code.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use orate::{AudioError, Error, ErrorKind, ModelError, TextError};
 use serde_json::{Value, json};
 
-/// Most characters of a message: a client's own text never comes back whole.
+/// Most characters of a message.
 const MOST_CHARS: usize = 600;
 
 /// Why a request failed.
@@ -13,7 +13,7 @@ const MOST_CHARS: usize = 600;
 pub struct ApiError {
     /// Status of the answer.
     pub status: StatusCode,
-    /// Word to branch on, such as `voice_not_found`.
+    /// Code to branch on, such as `voice_not_found`.
     pub code: &'static str,
     /// The field of the request that is wrong.
     pub param: Option<String>,
@@ -21,7 +21,7 @@ pub struct ApiError {
     pub message: String,
     /// Seconds after which the same request may succeed.
     retry_after: Option<u32>,
-    /// Whether trying again makes sense, where the status alone suggests otherwise.
+    /// `x-should-retry`, where the status alone misleads clients.
     retries: Option<bool>,
 }
 
@@ -35,23 +35,23 @@ impl ApiError {
         ApiError { status, code, param: None, message, retry_after: None, retries: None }
     }
 
-    /// A request that is wrong in the field `param`.
+    /// An error in the field `param`: 400.
     pub fn field(code: &'static str, param: impl Into<String>, message: impl Into<String>) -> ApiError {
         ApiError { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
-    /// A field that must be there.
+    /// A missing field: 400.
     pub fn missing(param: &str) -> ApiError {
         Self::field("missing_field", param, format!("`{param}` is missing"))
     }
 
-    /// All places are taken, or the server is not there for requests now.
+    /// A state that passes: 503.
     pub fn unavailable(code: &'static str, message: impl Into<String>) -> ApiError {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
         ApiError { retry_after: Some(1), ..error }
     }
 
-    /// A failure of the server, which would happen again.
+    /// A failure that would happen again: 500.
     pub fn internal(message: impl Into<String>) -> ApiError {
         let error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message);
         ApiError { retries: Some(false), ..error }
@@ -69,13 +69,13 @@ impl ApiError {
         ApiError { param: Some(param.to_owned()), ..self }
     }
 
-    /// The same error, which would happen again.
+    /// The same error, marked as one that would happen again.
     #[must_use]
     pub fn that_stays(self) -> ApiError {
         ApiError { retries: Some(false), ..self }
     }
 
-    /// The same error, with seconds after which to try again.
+    /// The same error, to try again after `seconds`.
     #[must_use]
     pub fn after(self, seconds: u32) -> ApiError {
         ApiError { retry_after: Some(seconds), ..self }
@@ -124,8 +124,8 @@ pub fn json_response(status: StatusCode, value: &Value) -> Response {
     (status, headers, value.to_string()).into_response()
 }
 
-/// What the library reports about a request to speak. Errors that are not the client's have their details
-/// only where `verbose`: they may name paths.
+/// Converts an error of the library. Details of model and device errors may contain paths, so they are kept
+/// only if `verbose`.
 pub fn of_library(e: &Error, verbose: bool) -> ApiError {
     let message = e.to_string();
     let field = |code, param: &str| ApiError::field(code, param, message.clone());
@@ -157,13 +157,13 @@ pub fn of_library(e: &Error, verbose: bool) -> ApiError {
     }
 }
 
-/// What is wrong with a recording that a client sent.
+/// Converts an error about a recording.
 fn of_audio(e: &AudioError) -> ApiError {
     let code = match e {
         AudioError::TooLong { .. } => "audio_too_long",
         _ => "audio_unreadable",
     };
-    let cause = std::error::Error::source(e).map(|cause| format!(": {cause}")).unwrap_or_default();
+    let cause = std::error::Error::source(e).map(|cause| format!(" ({cause})")).unwrap_or_default();
     ApiError::field(code, "audio_sample", format!("{e}{cause}"))
 }
 
@@ -171,7 +171,7 @@ fn of_kind(kind: ErrorKind, message: String, verbose: bool) -> ApiError {
     let hidden = |plain: &str| if verbose { message.clone() } else { plain.to_owned() };
     match kind {
         ErrorKind::InvalidInput => ApiError::field("invalid_value", "input", message),
-        ErrorKind::Cancelled => ApiError::unavailable("draining", "the server ended the request"),
+        ErrorKind::Cancelled => ApiError::unavailable("draining", "the server cancelled the request"),
         ErrorKind::InvalidModel => ApiError::internal(hidden("the model or a voice is damaged")),
         _ => {
             let message = hidden("the device failed; the server's log has the reason");

@@ -1,13 +1,13 @@
-//! The fields of a JSON object, each taken once and checked for its type.
+//! Fields of a JSON object, taken one by one with their types checked.
 
 use crate::error::{ApiError, Result};
 use serde_json::{Map, Value};
 
-/// What is left of an object.
+/// Fields of an object that were not taken yet.
 pub struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// The fields of a value.
+    /// Fields of a value.
     ///
     /// # Errors
     /// It is not an object.
@@ -21,12 +21,12 @@ impl Fields {
         }
     }
 
-    /// Takes a field; `null` is as if it were not there.
+    /// Takes a field; `null` counts as missing.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Adds fields that are not there yet.
+    /// Adds fields that are missing.
     pub fn fill(&mut self, defaults: &Map<String, Value>) {
         for (name, value) in defaults {
             self.0.entry(name).or_insert_with(|| value.clone());
@@ -77,7 +77,7 @@ impl Fields {
         self.typed(name, "true or false", Value::as_bool)
     }
 
-    /// Names of what was not taken, and the values.
+    /// Returns the fields that were not taken.
     pub fn rest(self) -> Map<String, Value> {
         self.0
     }

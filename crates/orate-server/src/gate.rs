@@ -1,11 +1,14 @@
-//! What every request passes: its id, the host it asks for, its key, the log, and headers of every answer.
+//! What every request passes: its id, its host, its key, the log, and headers of every answer.
 
+use crate::body;
 use crate::error::{ApiError, Result};
+use crate::fields::Fields;
 use crate::keys;
 use crate::state::Shared;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
@@ -16,29 +19,37 @@ use std::time::Instant;
 
 /// Routes that need no key.
 const OPEN: [&str; 7] = ["/", "/page.css", "/page.js", "/health", "/ready", "/openapi.json", "/favicon.svg"];
-/// Routes that need none where lists are open.
+/// Routes that need no key with `open_lists`.
 const LISTS: [&str; 4] = ["/v1/models", "/v1/models/{id}", "/v1/audio/models", "/v1/audio/voices"];
 
-/// Facts about a request for the log, which is written when its answer is over.
+/// A request in the log and metrics. Its line is written when the last clone is dropped.
 #[derive(Clone)]
 pub struct Record(Arc<Entry>);
 
 struct Entry {
     shared: Arc<Shared>,
     begun: Instant,
+    id: String,
+    /// Name of the key.
+    key: Option<String>,
     facts: Mutex<Vec<(&'static str, Value)>>,
     route: String,
     status: Mutex<u16>,
 }
 
-/// Name of the key that a request has shown.
-#[derive(Clone, Debug)]
-pub struct KeyName(pub Option<String>);
-
 impl Record {
-    fn new(shared: Arc<Shared>, route: String) -> Record {
+    /// Starts the record of a request that came now.
+    pub fn new(shared: Arc<Shared>, route: String, id: String, key: Option<String>) -> Record {
         let (facts, status) = Default::default();
-        Record(Arc::new(Entry { shared, begun: Instant::now(), facts, route, status }))
+        Record(Arc::new(Entry { shared, begun: Instant::now(), id, key, facts, route, status }))
+    }
+
+    /// Returns a record of its own for one of several texts of a connection, with the name of its key.
+    pub fn of_text(&self, key: Option<String>) -> Record {
+        let Entry { shared, route, id, .. } = &*self.0;
+        let record = Record::new(shared.clone(), route.clone(), id.clone(), key);
+        record.set_status(StatusCode::OK);
+        record
     }
 
     /// Adds a fact.
@@ -46,25 +57,73 @@ impl Record {
         self.0.facts.lock().unwrap_or_else(PoisonError::into_inner).push((name, value.into()));
     }
 
+    /// Sets the status of the answer.
+    pub fn set_status(&self, status: StatusCode) {
+        *self.0.status.lock().unwrap_or_else(PoisonError::into_inner) = status.as_u16();
+    }
+
     /// When the request came.
     pub fn begun(&self) -> Instant {
         self.0.begun
+    }
+
+    /// Name of the key that the request has shown.
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let (status, time) =
-            (*self.status.get_mut().unwrap_or_else(PoisonError::into_inner), self.begun.elapsed());
+        let status = *self.status.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let time = self.begun.elapsed();
         self.shared.metrics.answered(&self.route, status, time);
-        let mut all = vec![("route", self.route.clone().into()), ("status", status.into())];
+        let mut all = vec![
+            ("route", self.route.as_str().into()),
+            ("status", status.into()),
+            ("id", self.id.as_str().into()),
+            ("key", self.key.as_deref().into()),
+        ];
         all.append(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
         all.push(("seconds", rounded(time.as_secs_f64())));
         self.shared.log.request(&all);
     }
 }
 
-/// Seconds for people: to a tenth of a millisecond.
+impl FromRequestParts<Arc<Shared>> for Record {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Result<Record> {
+        of_request(&parts.extensions)
+    }
+}
+
+/// Record that [`pass`] has made.
+fn of_request(extensions: &Extensions) -> Result<Record> {
+    extensions.get().cloned().ok_or_else(|| ApiError::internal("the request did not pass the gate"))
+}
+
+/// A request with a JSON object.
+pub struct Asked {
+    /// The server.
+    pub shared: Arc<Shared>,
+    /// The request in the log.
+    pub record: Record,
+    /// Fields of the object.
+    pub fields: Fields,
+}
+
+impl FromRequest<Arc<Shared>> for Asked {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Asked> {
+        let record = of_request(request.extensions())?;
+        let fields = body::fields(request, &shared.settings, body::MOST_JSON).await?;
+        Ok(Asked { shared: shared.clone(), record, fields })
+    }
+}
+
+/// Seconds rounded to 0.1 ms.
 pub fn rounded(seconds: f64) -> Value {
     ((seconds * 1e4).round() / 1e4).into()
 }
@@ -73,38 +132,33 @@ pub fn rounded(seconds: f64) -> Value {
 pub async fn pass(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_owned();
     let id = id_of(request.headers());
-    let record = Record::new(shared.clone(), format!("{} {route}", request.method()));
-    record.note("id", id.as_str());
     let checked = check_host(&shared, request.headers()).and_then(|()| check_key(&shared, &request, &route));
-    let response = match checked {
-        Ok(name) => {
-            if let Some(name) = &name {
-                record.note("key", name.as_str());
-            }
-            request.extensions_mut().insert(KeyName(name));
+    let (key, refused) = match checked {
+        Ok(key) => (key, None),
+        Err(e) => (None, Some(e)),
+    };
+    let record = Record::new(shared, format!("{} {route}", request.method()), id.clone(), key);
+    let response = match refused {
+        Some(e) => e.into_response(),
+        None => {
             request.extensions_mut().insert(record.clone());
             next.run(request).await
         }
-        Err(e) => e.into_response(),
     };
     if let Some(error) = response.extensions().get::<ApiError>() {
         record.note("code", error.code);
     }
-    complete(response, record, &id)
-}
-
-fn complete(response: Response, record: Record, id: &str) -> Response {
-    *record.0.status.lock().unwrap_or_else(PoisonError::into_inner) = response.status().as_u16();
+    record.set_status(response.status());
     let mut response = response.map(|body| Body::new(Logged { body, _record: record }));
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Ok(id) = HeaderValue::from_str(id) {
+    if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert("x-request-id", id);
     }
     response
 }
 
-/// The client's own id, or a new one.
+/// The id that the client sent, or a new one.
 fn id_of(headers: &HeaderMap) -> String {
     let allowed = |id: &&str| {
         (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -121,7 +175,7 @@ pub fn new_id() -> String {
     keys::hex(&bytes)
 }
 
-/// Refuses requests for another host: a page that reaches a local server through a name of its own.
+/// Refuses requests for another host name: a page can point its own name at this machine (DNS rebinding).
 fn check_host(shared: &Shared, headers: &HeaderMap) -> Result<()> {
     let Some(allowed) = &shared.settings.hosts else { return Ok(()) };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -132,11 +186,14 @@ fn check_host(shared: &Shared, headers: &HeaderMap) -> Result<()> {
     if allowed.iter().any(|known| known.eq_ignore_ascii_case(name)) {
         return Ok(());
     }
-    let message = "the server is not known by this name; start it with --allow-host NAME";
+    let message = "the server does not answer to this host name; start it with --allow-host NAME";
     Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message))
 }
 
-/// Name of the key, where one is needed.
+/// Name of the request's key.
+///
+/// # Errors
+/// The route needs a key, and this one is missing or unknown: 401.
 fn check_key(shared: &Shared, request: &Request, route: &str) -> Result<Option<String>> {
     let settings = &shared.settings;
     let key = keys::of_request(request.headers());
@@ -145,19 +202,19 @@ fn check_key(shared: &Shared, request: &Request, route: &str) -> Result<Option<S
     let is_open = OPEN.contains(&route)
         || (settings.open_lists && is_list)
         || (settings.open_metrics && route == "/metrics");
-    // WebSockets of ElevenLabs may show their key in the first message.
+    // Clients of ElevenLabs may send the key in the first message of a WebSocket.
     let comes_later = route.starts_with("/v1/text-to-speech/") && route.ends_with("stream-input");
     if settings.keys.is_empty() || is_open || name.is_some() || comes_later {
         return Ok(name);
     }
     let message = match key {
-        None => "a key is needed: send the header `Authorization: Bearer KEY`",
-        Some(_) => "the key is not known here",
+        None => "this route needs a key: send the header `Authorization: Bearer KEY`",
+        Some(_) => "unknown key",
     };
     Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
 }
 
-/// A body that holds the record of its request until it is over.
+/// A body that keeps its request's record until its end.
 struct Logged {
     body: Body,
     _record: Record,

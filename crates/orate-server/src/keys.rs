@@ -1,4 +1,4 @@
-//! Keys of clients, of which only hashes are kept.
+//! Keys of clients. Only hashes are kept.
 
 use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 
 /// Bytes of a new key.
 const KEY_BYTES: usize = 24;
-/// What new keys begin with, so that tools that look for leaked keys find them.
+/// Start of new keys, which scanners for leaked keys can find.
 const PREFIX: &str = "orate-";
 
 /// Names of clients, and hashes of their keys.
@@ -28,8 +28,7 @@ impl Keys {
             }
             let bad = || {
                 format!(
-                    "line {}: not NAME:SHA256, a name and 64 hexadecimal digits; `orate serve --new-key NAME` \
-                     prints such a line",
+                    "line {}: not NAME:SHA256 with 64 hex digits; `orate serve --new-key NAME` prints one",
                     i + 1
                 )
             };
@@ -40,12 +39,12 @@ impl Keys {
         Ok(Keys(keys))
     }
 
-    /// Whether there are none, so that everyone is let in.
+    /// Whether there are no keys, so that none is needed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Name of the client whose key this is. Takes the same time for all keys of a length.
+    /// Name of a key, compared in constant time.
     pub fn name_of(&self, key: &str) -> Option<&str> {
         let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let mut found = None;
@@ -57,7 +56,7 @@ impl Keys {
         found
     }
 
-    /// A new random key for `name`, and its line for [`Keys::parse`].
+    /// Returns a new random key for `name`, and its line for [`Keys::parse`].
     ///
     /// # Errors
     /// The system gives no random numbers.
@@ -70,7 +69,7 @@ impl Keys {
     }
 }
 
-/// The key that a request shows: OpenAI's header, or that of ElevenLabs.
+/// Key of a request: of OpenAI's header, or of ElevenLabs'.
 pub fn of_request(headers: &HeaderMap) -> Option<&str> {
     let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
     let bearer = text(header::AUTHORIZATION.as_str()).and_then(|value| {
@@ -111,8 +110,8 @@ mod tests {
         assert_eq!(keys.name_of(&key), Some("ada"));
         assert_eq!(keys.name_of("orate-x"), None);
         assert_ne!(Keys::generate("ada").expect("random numbers")[0], key);
-        for wrong in ["ada", "ada:12", &format!("ada:{}", "g".repeat(64)), &format!("ada:{}", "é".repeat(32))]
-        {
+        let [letters, wide] = ["g".repeat(64), "é".repeat(32)].map(|digits| format!("ada:{digits}"));
+        for wrong in ["ada", "ada:12", &letters, &wide] {
             let e = Keys::parse(wrong).expect_err(wrong);
             assert!(e.starts_with("line 1:") && !e.contains(wrong), "{e}");
         }

@@ -2,12 +2,28 @@
 //! know.
 //!
 //! ```text
-//! handler (async) ── checks ── queue of the model ── thread: Engine::stream ─► encoder ─► channel ─► body
-//!                                                        ▲ Cancel ◄──────── when the body is dropped
+//! handler ── checks ── queue of the model ── thread: Engine::stream ─► encoder ─► channel ─► body
+//!                                               ▲ Cancel ◄──────── when the body is dropped
 //! ```
 //!
-//! [`Server`] has settings and models, [`Server::router`] the routes, which need no socket, and [`serve`]
-//! answers on one.
+//! [`Server`] holds settings and models. [`Server::router`] returns the routes, which need no socket;
+//! [`serve`] listens on one.
+//!
+//! ```no_run
+//! use orate_server::{Listener, Served, Server, Settings, serve};
+//! use std::time::Duration;
+//! use tokio::net::TcpListener;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::new(Settings::default());
+//! let engine = orate::Engine::new()?;
+//! server.set_models(vec![Served { id: "orate-default".into(), engine, streams: None }])?;
+//! let listener = Listener::Tcp(TcpListener::bind("127.0.0.1:8880").await?);
+//! let end = async { drop(tokio::signal::ctrl_c().await) };
+//! serve(&server, listener, end, Duration::from_secs(30)).await;
+//! # Ok(())
+//! # }
+//! ```
 
 mod body;
 mod elevenlabs;
@@ -20,6 +36,7 @@ mod lists;
 mod log;
 mod metrics;
 mod models;
+mod omni;
 mod page;
 mod queue;
 mod request;
@@ -41,7 +58,7 @@ pub use settings::Settings;
 use state::Shared;
 use std::sync::Arc;
 
-/// A server: settings, models, and everything that requests share. Clones are the same server.
+/// A server: settings, models, and the state that requests share. Clones share everything.
 #[derive(Clone)]
 pub struct Server(Arc<Shared>);
 
@@ -53,12 +70,12 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server without models. It answers, but is not ready.
+    /// Creates a server without models. It answers, but is not ready.
     pub fn new(settings: Settings) -> Server {
         Server(Arc::new(Shared::new(settings)))
     }
 
-    /// Makes it ready, with these models; the first one speaks where clients ask for a model of OpenAI.
+    /// Sets the models, once, and makes the server ready. The first one answers requests for OpenAI's models.
     ///
     /// # Errors
     /// The system has no more threads.
@@ -66,22 +83,22 @@ impl Server {
         self.0.set_models(models)
     }
 
-    /// The routes.
+    /// Returns the routes.
     pub fn router(&self) -> axum::Router {
         routes::router(self.0.clone())
     }
 
-    /// Answers clients of the Wyoming protocol, such as Home Assistant, until it is dropped.
+    /// Answers clients of the Wyoming protocol, such as Home Assistant, until [`drain`](Self::drain).
     pub async fn wyoming(&self, listener: tokio::net::TcpListener) {
         wyoming::serve(self.0.clone(), listener).await;
     }
 
-    /// Lets no more requests in; those that run go on.
+    /// Refuses further requests. Running ones go on; idle sockets are closed.
     pub fn drain(&self) {
         self.0.drain();
     }
 
-    /// Requests that run or wait.
+    /// Number of requests that run or wait.
     pub fn in_flight(&self) -> usize {
         self.0.in_flight()
     }

@@ -1,4 +1,4 @@
-//! Lists of models and voices; voices from recordings; facts about the server.
+//! Lists of models and voices, cloned voices, and the server's state.
 
 use crate::body;
 use crate::error::{ApiError, Result, json_response, of_library};
@@ -25,16 +25,16 @@ const MOST_FIELDS: usize = 64 << 10;
 
 /// `GET /v1/models`
 pub async fn models(State(shared): State<Arc<Shared>>) -> Result<Response> {
-    let list: Vec<_> = shared.ready()?.iter().map(|model| model.json()).collect();
+    let list: Vec<_> = shared.ready()?.iter().map(|model| model.json(&shared.settings)).collect();
     Ok(json_response(StatusCode::OK, &json!({ "object": "list", "data": list })))
 }
 
 /// `GET /v1/models/{id}`
 pub async fn model(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response> {
-    Ok(json_response(StatusCode::OK, &models::find(shared.ready()?, &id)?.json()))
+    Ok(json_response(StatusCode::OK, &models::find(shared.ready()?, &id)?.json(&shared.settings)))
 }
 
-/// `GET /v1/audio/models`, as Open WebUI asks for it
+/// `GET /v1/audio/models`, for Open WebUI
 pub async fn audio_models(State(shared): State<Arc<Shared>>) -> Result<Response> {
     let named = |model: &Arc<Model>| json!({ "id": model.id, "name": model.id });
     let list: Vec<_> = shared.ready()?.iter().map(named).collect();
@@ -60,7 +60,7 @@ pub async fn voices(
     Ok(json_response(StatusCode::OK, &json!({ "voices": list, "uploaded_voices": uploaded })))
 }
 
-/// A recording that is to become a voice.
+/// A voice to clone.
 #[derive(Default)]
 struct Upload {
     name: Option<String>,
@@ -97,7 +97,7 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
     store.check(&name, upload.overwrite).map_err(|e| of_library(&e, verbose))?;
     if !is_kept && store.names().is_ok_and(|names| names.len() >= shared.settings.max_voices) {
         let message =
-            format!("{} voices are kept, as many as allowed; delete some", shared.settings.max_voices);
+            format!("{} voices are kept, which is the limit; delete some", shared.settings.max_voices);
         return Err(ApiError::new(StatusCode::CONFLICT, "too_many_voices", message).that_stays());
     }
     let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -142,7 +142,7 @@ pub async fn remove_voice(State(shared): State<Arc<Shared>>, Path(id): Path<Stri
 
 fn store(settings: &Settings) -> Result<VoiceStore> {
     match &settings.voices {
-        Some(store) if settings.uploads => Ok(store.clone()),
+        Some(store) if settings.takes_voices() => Ok(store.clone()),
         _ => {
             let message = "this server takes no voices (--no-uploads)";
             Err(ApiError::new(StatusCode::FORBIDDEN, "feature_disabled", message))
@@ -150,18 +150,20 @@ fn store(settings: &Settings) -> Result<VoiceStore> {
     }
 }
 
-/// The model that makes a voice: the one that is named, or the first that can.
+/// The model that clones: the named one, or the first that can.
 fn cloning_model<'a>(models: &'a [Arc<Model>], name: Option<&str>) -> Result<&'a Arc<Model>> {
-    let cannot = |id: &str| {
-        let message = format!("{id} cannot make voices from recordings");
-        ApiError::field("unsupported_value", "model", message)
-    };
+    let cannot = |message| ApiError::field("unsupported_value", "model", message);
     match name {
         Some(name) => {
             let model = models::find(models, name)?;
-            if model.engine.can_clone() { Ok(model) } else { Err(cannot(&model.id)) }
+            let message = || format!("{} cannot make voices from recordings", model.id);
+            if model.engine.can_clone() { Ok(model) } else { Err(cannot(message())) }
         }
-        None => models.iter().find(|m| m.engine.can_clone()).ok_or_else(|| cannot("no model here")),
+        None => models.iter().find(|m| m.engine.can_clone()).ok_or_else(|| {
+            cannot(
+                "no served model can make voices from recordings; Qwen3-TTS Base and Chatterbox can".into(),
+            )
+        }),
     }
 }
 
@@ -228,12 +230,12 @@ fn too_large() -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
-/// `GET /health`: the process is alive.
+/// `GET /health`
 pub async fn health() -> Response {
     json_response(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// `GET /ready`: requests can be answered.
+/// `GET /ready`
 pub async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response> {
     let models: Vec<_> = shared.ready()?.iter().map(|model| &model.id).collect();
     Ok(json_response(StatusCode::OK, &json!({ "status": "ready", "models": models })))

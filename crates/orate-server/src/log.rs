@@ -1,20 +1,20 @@
-//! One line for each request, on standard error.
+//! Logs a line per request to standard error.
 
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How lines are written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
-    /// Whether a line is a JSON object.
+    /// Lines are JSON objects.
     pub is_json: bool,
-    /// Whether nothing is written.
+    /// Nothing is written.
     pub is_quiet: bool,
 }
 
 impl Log {
-    /// A request and how it ended: names and values.
+    /// Logs names and values about a request.
     pub fn request(&self, facts: &[(&str, Value)]) {
         if self.is_quiet {
             return;
@@ -37,7 +37,7 @@ impl Log {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
 
-    /// Something that an operator has to know.
+    /// Logs a problem.
     pub fn problem(&self, text: &str) {
         if self.is_json {
             self.request(&[("error", text.into())]);

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus.
+//! Metrics for Prometheus.
 
 use crate::state::Shared;
 use crate::work::Summary;
@@ -21,10 +21,10 @@ type Times = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Buckets of times in seconds.
 const SECONDS: [f64; 14] = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0];
-/// Buckets of computing time by the length of the sound.
+/// Buckets of compute time by audio length.
 const FACTORS: [f64; 10] = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
-/// All numbers of a server.
+/// Metrics of a server.
 pub struct Metrics {
     registry: Registry,
     requests: Counts,
@@ -41,7 +41,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Numbers that are all 0.
+    /// Creates metrics, all 0.
     pub fn new() -> Metrics {
         let times: fn() -> Histogram = || Histogram::new(SECONDS);
         let factors: fn() -> Histogram = || Histogram::new(FACTORS);
@@ -62,40 +62,40 @@ impl Metrics {
         r.register("requests", "Answered requests", metrics.requests.clone());
         r.register("request_seconds", "Time from a request to its last byte", metrics.seconds.clone());
         r.register("queue_seconds", "Time that requests waited for a thread", metrics.queue.clone());
-        let help = "Time from a request to its first sound";
+        let help = "Time from a request to its first audio";
         r.register("time_to_first_audio_seconds", help, metrics.first_audio.clone());
-        r.register("real_time_factor", "Computing time by the length of the sound", metrics.factor.clone());
-        r.register("audio_seconds", "Length of all sound", metrics.audio.clone());
+        r.register("real_time_factor", "Compute time by audio length", metrics.factor.clone());
+        r.register("audio_seconds", "Seconds of spoken audio", metrics.audio.clone());
         r.register("characters", "Characters of all texts", metrics.characters.clone());
-        r.register("cancelled", "Requests that did not end", metrics.cancelled.clone());
+        r.register("cancelled", "Requests that ended early", metrics.cancelled.clone());
         r.register("runaway", "Requests with runaway generation", metrics.runaway.clone());
         r.register("ws_connections", "Open WebSockets", metrics.sockets.clone());
         metrics
     }
 
-    /// An answer was sent to its end, or broke off.
+    /// Counts an answer, complete or not.
     pub fn answered(&self, route: &str, status: u16, time: Duration) {
         let labels = vec![("route", route.to_owned()), ("status", status.to_string())];
         self.requests.get_or_create(&labels).inc();
         self.seconds.get_or_create(&vec![("route", route.to_owned())]).observe(time.as_secs_f64());
     }
 
-    /// A request got a thread.
+    /// Counts a request that got a thread.
     pub fn waited(&self, model: &str, time: Duration) {
         self.queue.get_or_create(&of(model)).observe(time.as_secs_f64());
     }
 
-    /// The first sound of an answer was sent.
+    /// Counts the first audio of an answer.
     pub fn first_audio(&self, model: &str, time: Duration) {
         self.first_audio.get_or_create(&of(model)).observe(time.as_secs_f64());
     }
 
-    /// A text was accepted.
+    /// Counts an accepted text.
     pub fn accepted(&self, model: &str, text: &str) {
         self.characters.get_or_create(&of(model)).inc_by(text.chars().count() as u64);
     }
 
-    /// A text was spoken.
+    /// Counts a spoken text.
     pub fn spoken(&self, model: &str, summary: &Summary) {
         self.audio.get_or_create(&of(model)).inc_by(summary.audio_seconds);
         if summary.audio_seconds > 0.0 {
@@ -107,12 +107,12 @@ impl Metrics {
         }
     }
 
-    /// A request ended before its answer did.
+    /// Counts a request that ended early.
     pub fn cancelled(&self, reason: &'static str) {
         self.cancelled.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
-    /// The text that Prometheus reads, with what is known of models and process.
+    /// Formats all metrics, with those of models and process.
     pub fn text(&self, shared: &Shared) -> String {
         let mut text = String::new();
         let _ = encode(&mut text, &self.registry);
@@ -155,7 +155,7 @@ fn of(model: &str) -> Labels {
     vec![("model", model.to_owned())]
 }
 
-/// Memory of this process, where the system says so.
+/// Resident memory of this process; `None` where `/proc` is missing.
 fn resident_bytes() -> Option<f64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: f64 = pages.split_whitespace().nth(1)?.parse().ok()?;

@@ -1,26 +1,28 @@
 //! The models that a server speaks with.
 
+use crate::encoding::Resamplers;
 use crate::error::{ApiError, Result};
 use crate::queue::Queue;
+use crate::settings::Settings;
 use axum::http::StatusCode;
 use orate::{DeviceKind, Engine};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Names that clients send to a service of OpenAI, and our own: the first model.
+/// Names of OpenAI's models, and `orate`, which stand for the first model.
 pub const FIRST_MODEL: [&str; 4] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts", "orate"];
 
-/// Most texts at once on a CPU, whose threads already share each of them.
+/// Most texts at once by default: the threads of a CPU already share each text.
 const MOST_ON_CPU: usize = 4;
 
 /// A model to serve.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The name that clients ask for: letters, digits, `.`, `_`, `-`.
+    /// Name in requests; see [`is_id`].
     pub id: String,
     /// The model on its device.
     pub engine: Engine,
-    /// Texts at once; `None` for what suits model and device.
+    /// Texts at once; `None` for the default of model and device.
     pub streams: Option<usize>,
 }
 
@@ -38,15 +40,17 @@ impl Served {
 
 /// A model with its queue.
 pub struct Model {
-    /// The name that clients ask for.
+    /// Name in requests.
     pub id: String,
     /// The model on its device.
     pub engine: Engine,
     /// Where requests wait.
     pub queue: Queue,
+    /// From its sample rate to those of answers.
+    pub resamplers: Resamplers,
     /// When it was loaded, in seconds since 1970.
     created: u64,
-    /// The model's usual value of its option `speed`; `None` for models without that option.
+    /// Default of the option `speed`; `None` for models without it.
     pub usual_speed: Option<f32>,
     /// Languages that it speaks.
     pub languages: Vec<String>,
@@ -63,21 +67,22 @@ impl Model {
         let queue = Queue::new(&format!("orate {id}"), streams, places)?;
         let facts = engine.model().files().describe().facts;
         let fact = |name| facts.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-        let usual_speed = fact("default speed").and_then(Value::as_f64).map(|speed| speed as f32);
+        let usual_speed = engine.usual_speed();
         let languages = fact("languages").and_then(Value::as_array).into_iter().flatten();
         let languages = languages.filter_map(Value::as_str).map(str::to_owned).collect();
-        Ok(Model { id, engine, queue, created, usual_speed, languages })
+        let resamplers = Resamplers::new(engine.sample_rate());
+        Ok(Model { id, engine, queue, resamplers, created, usual_speed, languages })
     }
 
     /// The model as OpenAI lists it, with facts of our own.
-    pub fn json(&self) -> Value {
+    pub fn json(&self, settings: &Settings) -> Value {
         let options = self.engine.model().accepts().iter().map(option_json).collect::<Vec<_>>();
         json!({
             "id": self.id, "object": "model", "created": self.created, "owned_by": "orate",
             "family": self.engine.family_name(),
             "sample_rate": self.engine.sample_rate(),
             "device": self.engine.device(),
-            "can_clone": self.engine.can_clone(),
+            "can_clone": self.engine.can_clone() && settings.takes_voices(),
             "languages": self.languages,
             "voices": self.engine.voices().iter().map(|v| &v.name).collect::<Vec<_>>(),
             "options": options,
@@ -85,7 +90,7 @@ impl Model {
     }
 }
 
-/// An option of a model, for clients that build a form of it.
+/// An option of a model.
 fn option_json(spec: &orate::OptionSpec) -> Value {
     let (kind, choices) = match spec.kind {
         orate::OptionKind::Switch => ("boolean", None),
@@ -122,7 +127,7 @@ pub fn find<'a>(models: &'a [Arc<Model>], id: &str) -> Result<&'a Arc<Model>> {
     })
 }
 
-/// Whether a name can be a model's.
+/// Whether a name can be a model's: 1 to 64 letters, digits, `.`, `_` or `-`.
 pub fn is_id(id: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=64).contains(&id.len()) && id.chars().all(allowed)

@@ -1,4 +1,4 @@
-//! The playground, and the description of the routes: files inside the program.
+//! The playground and the OpenAPI description, embedded in the program.
 
 use crate::encoding::formats;
 use crate::error::json_response;
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The routes in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
-/// The page may load nothing from elsewhere, and nobody may frame it.
+/// The page loads nothing from other origins and cannot be framed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       media-src 'self' blob:; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";

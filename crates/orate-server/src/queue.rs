@@ -1,7 +1,6 @@
-//! A queue of jobs in front of a model: first in, first out, with a limit, on a fixed number of threads.
+//! A bounded FIFO queue with a fixed number of threads, which are the texts that a model speaks at once.
 //!
-//! Speaking blocks its thread, and a model has a best number of texts to speak at once. A job that is
-//! abandoned while it waits gives its place to the next one.
+//! A job that is dropped while it waits frees its place.
 
 use crate::error::{ApiError, Result};
 use std::collections::VecDeque;
@@ -10,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads, and the jobs that wait for them. Dropping it ends the threads after their jobs.
+/// Threads and waiting jobs. Dropping the queue ends the threads after their jobs.
 pub struct Queue {
     shared: Arc<Shared>,
 }
@@ -59,7 +58,7 @@ impl Queue {
     pub fn enter(&self, job: impl FnOnce() + Send + 'static) -> Result<Ticket> {
         let shared = &self.shared;
         let mut state = shared.lock();
-        // As many as there are idle threads do not wait.
+        // Jobs for idle threads do not count as waiting.
         if state.running + state.waiting.len() >= shared.threads + shared.places {
             let message = format!("{} requests wait already; try again shortly", shared.places);
             return Err(ApiError::unavailable("overloaded", message));
@@ -102,7 +101,7 @@ impl Drop for Ticket {
 }
 
 impl Shared {
-    /// Every update of the state is complete before anything can panic.
+    /// Poisoning is ignored: no update of the state can panic halfway.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,21 +1,25 @@
-//! A request to speak: the JSON of OpenAI's route, with fields of vLLM-Omni, Kokoro and our own.
+//! A request to speak: the JSON of OpenAI's route, with fields of vLLM-Omni, Kokoro and Orate.
 
 use crate::encoding::{Encoding, Format};
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::models::{self, FIRST_MODEL, Model};
 use crate::settings::Settings;
+use crate::state::Shared;
 use crate::voices::{self, Voice};
 use axum::http::StatusCode;
-use orate::{OptionKind, Options, Value as OptionValue};
+use orate::{Finish, OptionKind, Options, Script, Speaker, Value as OptionValue};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+/// Most bytes of a language or of a choice.
+const MOST_WORD: usize = 64;
+
 /// Factors of speed that OpenAI allows.
 const SPEEDS: RangeInclusive<f64> = 0.25..=4.0;
 
-/// Options of models under the names that other servers have for them.
+/// Names of other servers for options of models.
 const OTHER_NAMES: [(&str, &str); 4] = [
     ("instructions", "instruct"),
     ("max_new_tokens", "max_frames"),
@@ -23,7 +27,7 @@ const OTHER_NAMES: [(&str, &str); 4] = [
     ("cfg_scale", "cfg_weight"),
 ];
 
-/// Languages by their English names, as vLLM-Omni's clients send them.
+/// Codes of English language names, which vLLM-Omni's clients send.
 const LANGUAGES: [(&str, &str); 12] = [
     ("english", "en"),
     ("chinese", "zh"),
@@ -42,21 +46,25 @@ const LANGUAGES: [(&str, &str); 12] = [
 /// What to speak, and how the answer is sent.
 #[derive(Clone)]
 pub struct Speech {
-    /// Who speaks.
+    /// The model.
     pub model: Arc<Model>,
-    /// What is said.
+    /// The text.
     pub input: String,
-    /// In whose voice.
+    /// The voice.
     pub voice: Voice,
-    /// How it is said; has the voice.
+    /// The text with its markup, if it has any.
+    pub script: Option<Script>,
+    /// Voices of the markup, by their names there.
+    cast: Vec<(String, Voice)>,
+    /// Options of the model, with the voice.
     pub options: Options,
-    /// How the sound is written.
+    /// Format of the answer.
     pub encoding: Encoding,
     /// Whether bytes are sent as they are made.
     pub is_streamed: bool,
     /// Whether the answer is a stream of events.
     pub is_sse: bool,
-    /// Fields that have no effect.
+    /// Fields without an effect.
     pub ignored: Vec<String>,
 }
 
@@ -64,8 +72,10 @@ impl Speech {
     /// Reads a request.
     ///
     /// # Errors
-    /// A field is missing, of another type, out of range, or names something that is not there.
-    pub fn read(models: &[Arc<Model>], settings: &Settings, mut fields: Fields) -> Result<Speech> {
+    /// The server is not ready, or a field is missing, of another type, out of range, or names what is not
+    /// there.
+    pub fn read(shared: &Shared, mut fields: Fields) -> Result<Speech> {
+        let (models, settings) = (shared.ready()?, &shared.settings);
         let asked = fields.text("model")?.ok_or_else(|| ApiError::missing("model"))?;
         let model = models::find(models, &asked)?.clone();
         let input = fields.text("input")?.ok_or_else(|| ApiError::missing("input"))?;
@@ -86,18 +96,19 @@ impl Speech {
         };
         let format = Format::read(fields.text("response_format")?.as_deref().unwrap_or("mp3"))?;
         let rate = fields.whole("sample_rate")?;
-        let encoding = Encoding::new(format, rate, model.engine.sample_rate())?;
+        let encoding = Encoding::new(format, rate, &model.resamplers)?;
         let is_sse = match fields.text("stream_format")?.as_deref() {
             None | Some("audio") => false,
             Some("sse") => true,
             Some(_) => {
-                return Err(ApiError::field("invalid_value", "stream_format", "choose audio or sse"));
+                let message = "`stream_format` is audio or sse";
+                return Err(ApiError::field("invalid_value", "stream_format", message));
             }
         };
         let is_streamed = fields.switch("stream")?.unwrap_or(true);
 
         let mut options = voice.set(Options::default());
-        options.whole_pieces = !is_streamed && !is_sse;
+        options.whole = !is_streamed && !is_sse;
         options.seed = fields.whole("seed")?.unwrap_or(0);
         options.language = language(&model, &mut fields)?;
         if let Some(silence) = fields.number("silence")? {
@@ -113,6 +124,23 @@ impl Speech {
             }
         }
         refuse_what_is_elsewhere(&mut fields)?;
+        options.word_times = fields.switch("word_timestamps")?.unwrap_or(false);
+        if options.word_times && !is_sse {
+            let message = "times of words need `stream_format`: sse, or /dev/captioned_speech";
+            return Err(ApiError::field("unsupported_value", "word_timestamps", message));
+        }
+        if fields.switch("raw")?.unwrap_or(false) {
+            options.finish = Finish::NONE;
+        }
+        let script = script(&input, &mut fields, options.language.as_deref())?;
+        ignored.extend(script.iter().flat_map(|script| script.warnings.clone()));
+        let named = script.iter().flat_map(|script| &script.segments).filter_map(|s| s.voice.as_ref());
+        let mut cast: Vec<(String, Voice)> = vec![];
+        for name in named {
+            if cast.iter().all(|(known, _)| known != name) {
+                cast.push((name.clone(), voices::find(&model, settings, name)?));
+            }
+        }
         for (name, value) in fields.rest() {
             if value.is_null() {
                 continue;
@@ -130,18 +158,23 @@ impl Speech {
         }
         let verbose = settings.verbose_errors;
         model.engine.check(&options).map_err(|e| crate::error::of_library(&e, verbose))?;
-        Ok(Speech { model, input, voice, options, encoding, is_streamed, is_sse, ignored })
+        Ok(Speech { model, input, voice, script, cast, options, encoding, is_streamed, is_sse, ignored })
+    }
+
+    /// Who speaks what the markup gives to a voice.
+    pub fn speaker(&self, name: &str, options: &Options) -> orate::Result<Speaker> {
+        let voice = self.cast.iter().find(|(known, _)| known == name).map(|(_, voice)| voice);
+        let options = Options { voice: None, cloned: None, ..options.clone() };
+        let options = voice.unwrap_or(&Voice::Default).set(options);
+        Ok(Speaker { engine: self.model.engine.clone(), options })
     }
 }
 
 /// Refuses a text that is empty or too long.
-///
-/// # Errors
-/// It is.
-pub fn check_input(input: &str, settings: &Settings) -> Result<()> {
+fn check_input(input: &str, settings: &Settings) -> Result<()> {
     let most = settings.max_input_chars;
     if input.trim().is_empty() {
-        return Err(ApiError::field("text_empty", "input", "`input` holds nothing to say"));
+        return Err(ApiError::field("text_empty", "input", "`input` has nothing to say"));
     }
     if input.len() > most && input.chars().nth(most).is_some() {
         let message = format!("`input` has more than {most} characters; send it in several requests");
@@ -155,27 +188,25 @@ pub fn check_input(input: &str, settings: &Settings) -> Result<()> {
 fn language(model: &Model, fields: &mut Fields) -> Result<Option<String>> {
     let Some(asked) = fields.text("language")? else { return Ok(None) };
     let asked = asked.trim();
+    check_word("language", asked)?;
     if asked.is_empty() || asked.eq_ignore_ascii_case("auto") {
         return Ok(None);
     }
     let is_known = |name: &str| model.languages.iter().any(|known| known.eq_ignore_ascii_case(name));
     let code = LANGUAGES.iter().find(|(name, _)| name.eq_ignore_ascii_case(asked)).map(|(_, code)| *code);
-    // Some models take codes, others names; some take both.
     match code {
         Some(code) if !is_known(asked) && is_known(code) => Ok(Some(code.to_owned())),
         _ => Ok(Some(asked.to_owned())),
     }
 }
 
-/// Options with a factor on the model's usual rate. 1 changes nothing, also for models without that option.
-///
-/// # Errors
-/// The factor, or the rate that it gives, is out of range, or the model has no such option.
-pub fn with_speed(model: &Model, options: Options, speed: f64) -> Result<Options> {
+/// Sets the speed, a factor on the model's default. 1 changes nothing, also for models without the option.
+fn with_speed(model: &Model, options: Options, speed: f64) -> Result<Options> {
     let refused = |message: String| Err(ApiError::field("unsupported_value", "speed", message));
     if !SPEEDS.contains(&speed) {
         let (least, most) = (SPEEDS.start(), SPEEDS.end());
-        return Err(ApiError::field("invalid_value", "speed", format!("choose {least} to {most}")));
+        let message = format!("`speed` is {speed}; choose {least} to {most}");
+        return Err(ApiError::field("invalid_value", "speed", message));
     }
     if speed == 1.0 {
         return Ok(options);
@@ -192,7 +223,16 @@ pub fn with_speed(model: &Model, options: Options, speed: f64) -> Result<Options
     Ok(options.set("speed", rate))
 }
 
-/// Options with an option of the model. `theirs` names it in errors.
+/// Refuses a value that is longer than any that is allowed: errors of the library repeat values.
+fn check_word(name: &str, value: &str) -> Result<()> {
+    if value.len() <= MOST_WORD {
+        return Ok(());
+    }
+    let message = format!("`{name}` has more than {MOST_WORD} bytes; GET /v1/models lists what is allowed");
+    Err(ApiError::field("invalid_value", name, message))
+}
+
+/// Sets an option of the model. `theirs` names it in errors.
 fn set(
     model: &Model,
     options: Options,
@@ -205,9 +245,11 @@ fn set(
         (OptionKind::Switch, Value::Bool(on)) => Some(OptionValue::Switch(*on)),
         (OptionKind::Whole, Value::Number(n)) => n.as_u64().map(OptionValue::Whole),
         (OptionKind::Number, Value::Number(x)) => x.as_f64().map(|x| OptionValue::Number(x as f32)),
-        (OptionKind::Text | OptionKind::Choice(_), Value::String(text)) => {
-            Some(OptionValue::Text(text.clone()))
+        (OptionKind::Choice(_), Value::String(word)) => {
+            check_word(theirs, word)?;
+            Some(OptionValue::Text(word.clone()))
         }
+        (OptionKind::Text, Value::String(text)) => Some(OptionValue::Text(text.clone())),
         _ => None,
     };
     match (typed, spec) {
@@ -227,27 +269,32 @@ fn is_of_another_model(model: &Model, name: &str) -> bool {
     model.engine.families().iter().any(of_family) || OTHER_NAMES.iter().any(|(theirs, _)| *theirs == name)
 }
 
-/// Refuses what this route cannot do rather than leaving it out.
+/// Refuses fields of other servers whose effect would be missing.
 fn refuse_what_is_elsewhere(fields: &mut Fields) -> Result<()> {
     let refused = |name: &str, message: &str| Err(ApiError::field("unsupported_value", name, message));
     if fields.take("ref_audio").is_some() {
         return refused("ref_audio", "send the recording to POST /v1/audio/voices and name the voice here");
     }
-    if fields.switch("word_timestamps")? == Some(true) {
-        return refused(
-            "word_timestamps",
-            "times of words are not there yet; /dev/captioned_speech has those of sentences",
-        );
-    }
-    for name in ["ssml", "tags"] {
-        if fields.switch(name)? == Some(true) {
-            return refused(name, "markup is not there yet; send plain text");
-        }
-    }
     Ok(())
 }
 
-/// The fields of a list's items, with those that all share.
+/// Reads the markup of a text, if the request says that it has any.
+fn script(input: &str, fields: &mut Fields, language: Option<&str>) -> Result<Option<Script>> {
+    let is_ssml = [fields.switch("ssml")?, fields.switch("enable_ssml_parsing")?].contains(&Some(true));
+    let has_tags = fields.switch("tags")? == Some(true);
+    let script = match (is_ssml, has_tags) {
+        (true, true) => {
+            let message = "a text has SSML or tags; send `ssml` or `tags`, not both";
+            return Err(ApiError::field("invalid_value", "tags", message));
+        }
+        (true, false) => Script::ssml(input, language),
+        (false, true) => Script::tagged(input),
+        (false, false) => return Ok(None),
+    };
+    script.map(Some).map_err(|e| ApiError::field("invalid_value", "input", e.to_string()))
+}
+
+/// Fields that all items of a list share.
 pub fn shared_fields(fields: Map<String, Value>) -> Map<String, Value> {
     fields.into_iter().filter(|(name, _)| name != "items").collect()
 }

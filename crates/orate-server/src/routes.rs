@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::state::Shared;
-use crate::{elevenlabs, gate, lists, page, sockets, speech};
+use crate::{elevenlabs, gate, lists, omni, page, speech};
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::middleware::from_fn_with_state;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::CorsLayer;
 
-/// All routes; what they are is in `openapi.json`.
+/// All routes; `openapi.json` describes them.
 fn table() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     vec![
         ("/", get(page::html)),
@@ -31,24 +31,26 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/audio/voices/{id}", delete(lists::remove_voice)),
         ("/v1/audio/speech", post(speech::speak)),
         ("/v1/audio/speech/batch", post(speech::batch)),
-        ("/v1/audio/speech/stream", get(sockets::stream)),
+        ("/v1/audio/speech/stream", get(omni::stream)),
         ("/dev/captioned_speech", post(speech::captioned)),
         ("/v1/voices", get(elevenlabs::list)),
         ("/v1/text-to-speech/{voice}", post(elevenlabs::speak)),
         ("/v1/text-to-speech/{voice}/stream", post(elevenlabs::speak)),
         ("/v1/text-to-speech/{voice}/with-timestamps", post(elevenlabs::with_timestamps)),
         ("/v1/text-to-speech/{voice}/stream-input", get(elevenlabs::stream_input)),
-        ("/v1/text-to-speech/{voice}/multi-stream-input", get(elevenlabs::multi_stream_input)),
+        ("/v1/text-to-speech/{voice}/multi-stream-input", get(elevenlabs::stream_input)),
     ]
 }
 
-/// The routes of a server.
+/// Builds the router.
 pub fn router(shared: Arc<Shared>) -> Router {
     let mut router = Router::new();
     for (path, methods) in table() {
         router = router.route(path, methods.fallback(other_method));
     }
-    let origins = shared.settings.cors_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
+    // The layer panics at `*`.
+    let origins = shared.settings.cors_origins.iter().filter(|origin| *origin != "*");
+    let origins = origins.filter_map(|origin| HeaderValue::from_str(origin).ok());
     let cors = CorsLayer::new()
         .allow_origin(origins.collect::<Vec<_>>())
         .allow_methods([Method::GET, Method::POST, Method::DELETE])

@@ -1,24 +1,26 @@
-//! Answers on a socket: with limits on connections and headers, up to a graceful end.
+//! Listens on a socket, with limits on connections, headers and stalled clients, and ends gracefully.
 
 use crate::Server;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Sleep;
 
 /// Most bytes of a header.
 const MOST_HEADER: usize = 16 << 10;
-/// Pause after the system could not accept a connection, such as for want of files.
+/// Pause after a failure to accept, such as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// An address of the network.
@@ -28,7 +30,8 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+/// A byte stream of a client.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Listener {
@@ -36,7 +39,7 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Sound goes out when it is made, not when a packet is full.
+                // Audio goes out as it is made, not when a packet is full.
                 stream.set_nodelay(true)?;
                 Ok(Box::new(stream))
             }
@@ -46,10 +49,74 @@ impl Listener {
     }
 }
 
-/// Answers requests until `end`, then lets those that run go on for `drain` at most.
+/// A connection in one of the server's places. Writing fails once the client has read nothing for `stall`:
+/// otherwise clients that never read would take all places for good.
+pub struct Connection {
+    stream: Box<dyn Stream>,
+    _place: OwnedSemaphorePermit,
+    stall: Duration,
+    /// End of the wait of a write.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Connection {
+    /// Takes a place for a stream.
+    pub fn new(stream: Box<dyn Stream>, place: OwnedSemaphorePermit, stall: Duration) -> Connection {
+        Connection { stream, _place: place, stall, deadline: None }
+    }
+
+    fn timed(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if write.is_ready() {
+            self.deadline = None;
+            return write;
+        }
+        let stall = self.stall;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
+        deadline.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        let write = Pin::new(&mut self.stream).poll_write(cx, from);
+        self.timed(cx, write)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let write = Pin::new(&mut self.stream).poll_write_vectored(cx, from);
+        self.timed(cx, write)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Answers requests until `end`, then waits for running ones, for `drain` at most.
 pub async fn serve(server: &Server, listener: Listener, end: impl Future<Output = ()>, drain: Duration) {
-    let settings = &server.0.settings;
-    let connections = Arc::new(Semaphore::new(settings.connections));
+    let (settings, connections) = (&server.0.settings, &server.0.connections);
     let (ending, ended) = watch::channel(());
     let router = server.router();
     let mut http = http1::Builder::new();
@@ -69,7 +136,8 @@ pub async fn serve(server: &Server, listener: Listener, end: impl Future<Output 
             continue;
         };
         let service = TowerToHyperService::new(router.clone());
-        let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let stream = TokioIo::new(Connection::new(stream, place, settings.stall_timeout));
+        let connection = http.serve_connection(stream, service).with_upgrades();
         let mut ended = ended.clone();
         tokio::spawn(async move {
             tokio::pin!(connection);
@@ -80,18 +148,10 @@ pub async fn serve(server: &Server, listener: Listener, end: impl Future<Output 
                     let _ = connection.await;
                 }
             }
-            drop(place);
         });
     }
     server.drain();
     drop((listener, ending));
     let all = u32::try_from(settings.connections).unwrap_or(u32::MAX);
-    let answered = async {
-        let _ = connections.acquire_many(all).await;
-        // Sockets with text in parts have left their connections.
-        while server.in_flight() > 0 {
-            tokio::time::sleep(PAUSE).await;
-        }
-    };
-    let _ = tokio::time::timeout(drain, answered).await;
+    let _ = tokio::time::timeout(drain, connections.acquire_many(all)).await;
 }

@@ -1,56 +1,63 @@
-//! What a server allows, and how long it waits.
+//! Limits, timeouts and access of a server.
 
 use orate::VoiceStore;
 use std::time::Duration;
 
-/// Settings of a server. The defaults suit a machine of one's own.
+/// Settings of a server. The defaults are for a server on loopback.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Requests of a model that wait for its threads; more are refused.
+    /// Requests that may wait for each model; further ones get 503.
     pub queue: usize,
     /// Longest wait for a thread.
     pub queue_timeout: Duration,
-    /// Longest time that a client may take nothing of an answer.
+    /// Longest time that a client may read nothing of an answer.
     pub stall_timeout: Duration,
-    /// Longest time from a thread to the end of an answer.
+    /// Longest time from a free thread to the end of an answer.
     pub request_timeout: Duration,
     /// Longest time to read the header of a request.
     pub header_timeout: Duration,
     /// Longest time to read the body of a request.
     pub body_timeout: Duration,
-    /// Connections at once; more wait.
+    /// Connections at once; further ones wait.
     pub connections: usize,
-    /// Characters of a text.
+    /// Most characters of a text.
     pub max_input_chars: usize,
-    /// Keys of clients. Without any, all are let in.
+    /// Keys of clients. Without any, no key is needed.
     pub keys: crate::keys::Keys,
-    /// Requests of one key that run or wait; more are refused.
+    /// Requests of one key that run or wait; further ones get 429.
     pub max_per_key: Option<usize>,
-    /// Whether lists of models and voices need no key.
+    /// Serve lists of models and voices without a key.
     pub open_lists: bool,
-    /// Whether metrics need no key.
+    /// Serve metrics without a key.
     pub open_metrics: bool,
-    /// Names under which the server may be asked for; `None` for any. Guards against pages of other origins
-    /// that reach a local server through a name of their own (DNS rebinding).
+    /// Host names that requests may have; `None` for any. Guards against DNS rebinding: a page can point a
+    /// name of its own at this machine.
     pub hosts: Option<Vec<String>>,
-    /// Origins of pages that may send requests.
+    /// Origins of pages that may send requests (CORS).
     pub cors_origins: Vec<String>,
-    /// Where kept voices are; `None` for none.
+    /// Kept voices; `None` for none.
     pub voices: Option<VoiceStore>,
-    /// Whether clients may add and remove voices.
+    /// Let clients add and delete voices.
     pub uploads: bool,
-    /// Voices that are kept at most.
+    /// Most kept voices.
     pub max_voices: usize,
-    /// Names of voices for other names, such as OpenAI's.
+    /// Aliases and their voices.
     pub aliases: Vec<(String, String)>,
-    /// Whether logs are JSON.
+    /// Log JSON lines.
     pub log_json: bool,
-    /// Whether logs have the texts.
+    /// Log texts.
     pub log_texts: bool,
-    /// Whether nothing is logged.
+    /// Log nothing.
     pub quiet: bool,
-    /// Whether errors of the model and device have their details, which may name paths.
+    /// Send clients the details of model and device errors, which may contain paths.
     pub verbose_errors: bool,
+}
+
+impl Settings {
+    /// Whether clients may add and delete voices.
+    pub fn takes_voices(&self) -> bool {
+        self.uploads && self.voices.is_some()
+    }
 }
 
 impl Default for Settings {

@@ -1,22 +1,21 @@
-//! Answers to requests to speak: sound, events, or lines of JSON.
+//! Answers to requests to speak: audio, events, or lines of JSON.
 
-use crate::body::{self, MOST_JSON};
 use crate::error::{ApiError, Result, json_response};
 use crate::fields::Fields;
-use crate::gate::{KeyName, Record, rounded};
+use crate::gate::{Asked, Record, rounded};
 use crate::request::{Speech, shared_fields};
 use crate::state::{KeyPlace, Shared};
 use crate::work::{self, Message, Running, Summary, lost};
-use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 use futures_util::stream::{FuturesOrdered, unfold};
+use orate::{TimedMark, TimedWord, captions};
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,30 +26,19 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const MOST_ITEMS: usize = 32;
 
 /// `POST /v1/audio/speech`
-pub async fn speak(
-    State(shared): State<Arc<Shared>>,
-    Extension(record): Extension<Record>,
-    Extension(KeyName(key)): Extension<KeyName>,
-    request: Request,
-) -> Result<Response> {
-    let fields = body::fields(request, &shared.settings, MOST_JSON).await?;
-    let speech = Speech::read(shared.ready()?, &shared.settings, fields)?;
-    answer(&shared, speech, record, key.as_deref()).await
+pub async fn speak(asked: Asked) -> Result<Response> {
+    let speech = Speech::read(&asked.shared, asked.fields)?;
+    answer(&asked.shared, speech, asked.record).await
 }
 
-/// The answer to a request: sound or events.
+/// Answers a request with audio or events.
 ///
 /// # Errors
-/// Whatever goes wrong before the first sound.
-pub async fn answer(
-    shared: &Arc<Shared>,
-    speech: Speech,
-    record: Record,
-    key: Option<&str>,
-) -> Result<Response> {
+/// Speaking failed before the first audio.
+pub async fn answer(shared: &Arc<Shared>, speech: Speech, record: Record) -> Result<Response> {
     let headers = headers(&speech);
     let (is_sse, is_streamed) = (speech.is_sse, speech.is_streamed);
-    let answer = Answer::begin(shared, speech, record, key).await?;
+    let answer = Answer::begin(shared, speech, record).await?;
     match (is_sse, is_streamed) {
         (true, _) => Ok(answer.events()),
         (false, true) => Ok((headers, answer.sound()).into_response()),
@@ -61,28 +49,32 @@ pub async fn answer(
     }
 }
 
-/// Speech on its way, of which the first sound is there.
+/// A running request whose first audio is there.
 pub struct Answer {
     running: Running,
-    first: Option<Bytes>,
+    /// What came up to the first audio.
+    early: VecDeque<Message>,
     record: Record,
     _place: Option<KeyPlace>,
-    /// Pieces that began before the first sound.
-    pieces: Vec<String>,
+    /// The text, if its words get times.
+    input: String,
 }
 
 impl Answer {
-    /// Waits for a thread and for the first sound.
+    /// Waits for a thread and the first audio.
     ///
     /// # Errors
     /// The queue is full or too slow, or speaking failed.
-    pub async fn begin(
-        shared: &Arc<Shared>,
-        speech: Speech,
-        record: Record,
-        key: Option<&str>,
-    ) -> Result<Answer> {
-        let place = shared.enter(key)?;
+    pub async fn begin(shared: &Arc<Shared>, speech: Speech, record: Record) -> Result<Answer> {
+        let begun = Self::begin_unlogged(shared, speech, &record).await;
+        if let Err(e) = &begun {
+            record.set_status(e.status);
+        }
+        begun
+    }
+
+    async fn begin_unlogged(shared: &Arc<Shared>, speech: Speech, record: &Record) -> Result<Answer> {
+        let place = shared.enter(record.key())?;
         let model = speech.model.id.clone();
         record.note("model", model.as_str());
         record.note("voice", speech.voice.name());
@@ -91,8 +83,10 @@ impl Answer {
             record.note("text", speech.input.as_str());
         }
         shared.metrics.accepted(&model, &speech.input);
+        let input = if speech.options.word_times { speech.input.clone() } else { String::new() };
         let running = work::start(shared, speech)?;
-        let mut answer = Answer { running, first: None, record, _place: place, pieces: vec![] };
+        let mut answer =
+            Answer { running, early: VecDeque::new(), record: record.clone(), _place: place, input };
         answer.running.started().await?;
         loop {
             match answer.running.next().await {
@@ -100,25 +94,24 @@ impl Answer {
                     let time = answer.record.begun().elapsed();
                     shared.metrics.first_audio(&model, time);
                     answer.record.note("first_audio", rounded(time.as_secs_f64()));
-                    answer.first = Some(bytes);
+                    answer.early.push_back(Message::Audio(bytes));
                     return Ok(answer);
                 }
-                Some(Message::Piece { text }) => answer.pieces.push(text),
-                Some(Message::Started | Message::PieceEnd { .. }) => {}
+                Some(Message::Started) => {}
+                Some(message @ Message::Words { .. }) => {
+                    answer.early.push_back(message);
+                }
                 Some(Message::Failed(e)) => return Err(e),
-                // Every format has a header, or the text has sound.
+                // Every format has a header, or the text has audio.
                 Some(Message::Done(_)) | None => return Err(lost()),
             }
         }
     }
 
-    /// The next message; the first sound first.
+    /// The next message.
     pub async fn next(&mut self) -> Option<Message> {
-        if let Some(text) = (!self.pieces.is_empty()).then(|| self.pieces.remove(0)) {
-            return Some(Message::Piece { text });
-        }
-        if let Some(bytes) = self.first.take() {
-            return Some(Message::Audio(bytes));
+        if let Some(message) = self.early.pop_front() {
+            return Some(message);
         }
         let message = self.running.next().await;
         match &message {
@@ -134,7 +127,7 @@ impl Answer {
         message
     }
 
-    /// All sound as it is made. If it breaks off, so does the connection: nobody takes a part for the whole.
+    /// Streams the audio. A failure breaks the connection, so that clients see that a part is missing.
     fn sound(self) -> Body {
         Body::from_stream(unfold(Some(self), |answer| async {
             let mut answer = answer?;
@@ -151,7 +144,7 @@ impl Answer {
         }))
     }
 
-    /// All sound at once, with true lengths in its header.
+    /// Collects the audio, with true lengths in its header.
     ///
     /// # Errors
     /// Speaking failed.
@@ -173,7 +166,7 @@ impl Answer {
         }
     }
 
-    /// Sound as events.
+    /// Streams the audio as events.
     fn events(self) -> Response {
         let events = unfold(Some(self), |answer| async {
             let mut answer = answer?;
@@ -185,6 +178,10 @@ impl Answer {
                     Some(Message::Audio(bytes)) => {
                         let audio = BASE64_STANDARD.encode(&bytes);
                         Some((Ok(event("speech.audio.delta", json!({ "audio": audio }))), Some(answer)))
+                    }
+                    Some(Message::Words { words, marks }) => {
+                        let words = times_json(&answer.input, &words, &marks);
+                        Some((Ok(event("speech.audio.words", json!({ "words": words }))), Some(answer)))
                     }
                     Some(Message::Done(summary)) => {
                         let done = json!({
@@ -212,29 +209,39 @@ impl Answer {
     }
 }
 
-/// An event with its name inside, as OpenAI sends it.
+/// Words of a piece, with named places between them, in the order of their times.
+fn times_json(input: &str, words: &[TimedWord], marks: &[TimedMark]) -> Vec<Value> {
+    let of_words = words.iter().map(|word| word.start).zip(captions::words_json(words, input));
+    let mark = |mark: &TimedMark| (mark.time, json!({ "mark": mark.name, "time": rounded(mark.time) }));
+    // Marks first: one that precedes a word has its time.
+    let mut entries: Vec<(f64, Value)> = marks.iter().map(mark).chain(of_words).collect();
+    entries.sort_by(|a, b| a.0.total_cmp(&b.0));
+    entries.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// A server-sent event; its name is also in the data, as with OpenAI.
 fn event(name: &str, mut data: Value) -> String {
     data["type"] = name.into();
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// Units of a request, in OpenAI's words.
+/// OpenAI's `usage`.
 fn usage(summary: &Summary) -> Value {
     let (input, output) = (summary.input_tokens, summary.output_tokens);
     json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output })
 }
 
-/// Keeps proxies from collecting a stream.
+/// Tells proxies not to buffer or cache a stream.
 fn streamed(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
-/// Headers of sound: what was used, of what the client has left open.
+/// Headers of an answer with audio.
 fn headers(speech: &Speech) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut set = |name: &'static str, value: String| {
-        // Names of voices may have letters that headers cannot.
+        // Header values are ASCII; voice names need not be.
         let plain: String =
             value.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
         if let Ok(value) = HeaderValue::from_str(&plain) {
@@ -266,15 +273,9 @@ fn of_summary(summary: &Summary) -> [(&'static str, String); 3] {
     ]
 }
 
-/// `POST /v1/audio/speech/batch`: several texts, each in the queue by itself.
-pub async fn batch(
-    State(shared): State<Arc<Shared>>,
-    Extension(record): Extension<Record>,
-    Extension(KeyName(key)): Extension<KeyName>,
-    request: Request,
-) -> Result<Response> {
-    let mut fields = body::fields(request, &shared.settings, MOST_JSON).await?;
-    let models = shared.ready()?;
+/// `POST /v1/audio/speech/batch`: several texts, each with a place in the queue.
+pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Response> {
+    shared.ready()?;
     let items = match fields.take("items") {
         Some(Value::Array(items)) if (1..=MOST_ITEMS).contains(&items.len()) => items,
         Some(Value::Array(items)) => {
@@ -288,14 +289,13 @@ pub async fn batch(
         |item: &Value| item.get("input").and_then(Value::as_str).map_or(0, |text| text.chars().count());
     let (all, most) = (items.iter().map(of_item).sum::<usize>(), shared.settings.max_input_chars);
     if all > most {
-        // The answer is one object, so all sound is in memory at once.
+        // The answer is one object, so all audio is in memory at once.
         let message = format!("the texts have {all} characters together; send at most {most} at a time");
         let error = ApiError::field("text_too_long", "items", message);
         return Err(error.with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
     let defaults = shared_fields(fields.rest());
-    let work =
-        items.into_iter().map(|item| one_of(&shared, models, item, &defaults, &record, key.as_deref()));
+    let work = items.into_iter().map(|item| one_of(&shared, item, &defaults, &record));
     let spoken: Vec<Result<Value>> = work.collect::<FuturesOrdered<_>>().collect().await;
     let (mut results, mut succeeded) = (vec![], 0);
     for (index, result) in spoken.into_iter().enumerate() {
@@ -314,18 +314,16 @@ pub async fn batch(
 
 async fn one_of(
     shared: &Arc<Shared>,
-    models: &[Arc<crate::models::Model>],
     item: Value,
     defaults: &Map<String, Value>,
     record: &Record,
-    key: Option<&str>,
 ) -> Result<Value> {
     let mut fields = Fields::of(item)?;
     fields.fill(defaults);
-    let mut speech = Speech::read(models, &shared.settings, fields)?;
-    speech.options.whole_pieces = true;
+    let mut speech = Speech::read(shared, fields)?;
+    speech.options.whole = true;
     let media_type = speech.encoding.format.media_type;
-    let (bytes, summary) = Answer::begin(shared, speech, record.clone(), key).await?.whole().await?;
+    let (bytes, summary) = Answer::begin(shared, speech, record.clone()).await?.whole().await?;
     Ok(json!({
         "status": "success", "audio_data": BASE64_STANDARD.encode(bytes), "media_type": media_type,
         "usage": usage(&summary), "finish_reason": summary.finish_reason(),
@@ -333,24 +331,18 @@ async fn one_of(
     }))
 }
 
-/// `POST /dev/captioned_speech`: sound with times, in Kokoro's form. Times are those of sentences, which are
-/// exact; each entry says so.
-pub async fn captioned(
-    State(shared): State<Arc<Shared>>,
-    Extension(record): Extension<Record>,
-    Extension(KeyName(key)): Extension<KeyName>,
-    request: Request,
-) -> Result<Response> {
-    let mut fields = body::fields(request, &shared.settings, MOST_JSON).await?;
+/// `POST /dev/captioned_speech`: audio with the times of words, in Kokoro's form.
+pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Response> {
     let wants_times = fields.switch("return_timestamps")?.unwrap_or(true);
-    let speech = Speech::read(shared.ready()?, &shared.settings, fields)?;
+    let mut speech = Speech::read(&shared, fields)?;
+    speech.options.word_times = wants_times;
     let (is_streamed, media_type) = (speech.is_streamed, speech.encoding.format.media_type);
-    let answer = Answer::begin(&shared, speech, record, key.as_deref()).await?;
+    let answer = Answer::begin(&shared, speech, record).await?;
     let line = move |audio: &[u8], times: Vec<Value>| {
         let times = if wants_times { Value::Array(times) } else { Value::Null };
         json!({ "audio": BASE64_STANDARD.encode(audio), "audio_format": media_type, "timestamps": times })
     };
-    let mut captions = Captions { answer, piece: String::new() };
+    let mut captions = Captions { answer };
     if !is_streamed {
         let (mut all, mut times) = (vec![], vec![]);
         while let Some((audio, of_part)) = captions.next().await? {
@@ -362,9 +354,7 @@ pub async fn captioned(
     let lines = unfold(Some(captions), move |captions| async move {
         let mut captions = captions?;
         match captions.next().await {
-            Ok(Some((audio, times))) => {
-                Some((Ok(format!("{}\n", line(&audio, times.into_iter().collect()))), Some(captions)))
-            }
+            Ok(Some((audio, times))) => Some((Ok(format!("{}\n", line(&audio, times))), Some(captions))),
             Ok(None) => None,
             Err(e) => Some((Err(io::Error::other(e.message)), None)),
         }
@@ -376,25 +366,25 @@ pub async fn captioned(
     Ok(response)
 }
 
-/// Sound and times of an answer.
+/// Audio and times of an answer.
 struct Captions {
     answer: Answer,
-    /// The piece that is spoken.
-    piece: String,
 }
 
 impl Captions {
-    /// Some sound, or the times of a piece whose sound is complete.
-    async fn next(&mut self) -> Result<Option<(Bytes, Option<Value>)>> {
+    /// Some audio, or the times of a piece whose audio is complete.
+    async fn next(&mut self) -> Result<Option<(Bytes, Vec<Value>)>> {
         loop {
             match self.answer.next().await {
-                Some(Message::Audio(bytes)) => return Ok(Some((bytes, None))),
-                Some(Message::Piece { text }) => self.piece = text,
-                Some(Message::PieceEnd { seconds: [start, end] }) => {
-                    let word = json!({
-                        "word": self.piece, "start_time": start, "end_time": end, "source": "sentence",
-                    });
-                    return Ok(Some((Bytes::new(), Some(word))));
+                Some(Message::Audio(bytes)) => return Ok(Some((bytes, vec![]))),
+                Some(Message::Words { words, .. }) => {
+                    let entry = |word: &TimedWord| {
+                        json!({
+                            "word": word.word.display, "start_time": rounded(word.start),
+                            "end_time": rounded(word.end), "source": word.source.name(),
+                        })
+                    };
+                    return Ok(Some((Bytes::new(), words.iter().map(entry).collect())));
                 }
                 Some(Message::Done(_)) => return Ok(None),
                 Some(Message::Failed(e)) => return Err(e),

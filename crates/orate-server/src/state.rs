@@ -6,35 +6,38 @@ use crate::metrics::Metrics;
 use crate::models::{Model, Served};
 use crate::settings::Settings;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, watch};
 
-/// A server's settings, models and numbers.
+/// Settings, models and metrics of a server.
 pub struct Shared {
-    /// What it allows.
+    /// The settings.
     pub settings: Settings,
-    /// Its numbers.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Its log.
+    /// The log.
     pub log: Log,
-    /// When it was started, in seconds since 1970.
+    /// Start of the server, in seconds since 1970.
     pub started: u64,
+    /// Places for connections.
+    pub connections: Arc<Semaphore>,
     models: OnceLock<Vec<Arc<Model>>>,
-    is_draining: AtomicBool,
+    is_draining: watch::Sender<bool>,
     by_key: Mutex<HashMap<String, usize>>,
 }
 
 impl Shared {
-    /// A server without models, which is not ready.
+    /// Creates a server without models, which is not ready.
     pub fn new(settings: Settings) -> Shared {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let log = Log { is_json: settings.log_json, is_quiet: settings.quiet };
-        let (models, is_draining, by_key) = Default::default();
-        Shared { settings, metrics: Metrics::new(), log, started, models, is_draining, by_key }
+        let connections = Arc::new(Semaphore::new(settings.connections));
+        let (metrics, (models, is_draining, by_key)) = (Metrics::new(), Default::default());
+        Shared { settings, metrics, log, started, connections, models, is_draining, by_key }
     }
 
-    /// Makes the server ready. Models that it has already stay.
+    /// Sets the models, once, and makes the server ready.
     ///
     /// # Errors
     /// The system has no more threads.
@@ -50,18 +53,24 @@ impl Shared {
         self.models.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Lets no more requests in.
+    /// Refuses further requests.
     pub fn drain(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.is_draining.send_replace(true);
     }
 
-    /// Checks that requests can be answered.
+    /// Waits until [`drain`](Self::drain).
+    pub async fn drained(&self) {
+        // The sender is in `self`, so this cannot fail.
+        let _ = self.is_draining.subscribe().wait_for(|is_draining| *is_draining).await;
+    }
+
+    /// The models, if requests can be answered.
     ///
     /// # Errors
-    /// Models are being loaded, or the server is about to end: 503.
+    /// Models are being loaded, or the server is shutting down: 503.
     pub fn ready(&self) -> Result<&[Arc<Model>]> {
-        if self.is_draining.load(Ordering::Relaxed) {
-            return Err(ApiError::unavailable("draining", "the server is about to end"));
+        if *self.is_draining.borrow() {
+            return Err(ApiError::unavailable("draining", "the server is shutting down"));
         }
         match self.models.get() {
             Some(models) => Ok(models),

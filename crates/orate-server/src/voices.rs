@@ -1,4 +1,4 @@
-//! Which voice a name of a client is. A name is never taken for a path.
+//! Resolves voice names of clients. A name is never used as a path.
 
 use crate::error::{ApiError, Result, of_library};
 use crate::models::Model;
@@ -7,7 +7,7 @@ use orate::{ClonedVoice, Options};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The voices of OpenAI's service. Some clients send no other names, so each stands for a voice of the model.
+/// OpenAI's voices. Some clients send no other names, so each is an alias of a voice of the model.
 pub const OPENAI: [&str; 13] = [
     "alloy", "ash", "ballad", "coral", "echo", "fable", "onyx", "nova", "sage", "shimmer", "verse", "marin",
     "cedar",
@@ -25,7 +25,7 @@ pub enum Voice {
 }
 
 impl Voice {
-    /// Its name; none for the default one.
+    /// Its name; `default` for the default voice.
     pub fn name(&self) -> &str {
         match self {
             Voice::Default => "default",
@@ -44,7 +44,7 @@ impl Voice {
     }
 }
 
-/// The voice that a client names: a kept one, one of the model's, a mix of these, or an alias.
+/// Resolves a name: a kept voice, one of the model's, a mix of these, or an alias.
 ///
 /// # Errors
 /// There is no such voice, or a mix is malformed: 400.
@@ -72,14 +72,14 @@ pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
     Err(unknown(model, settings, name))
 }
 
-/// A voice of the model by its name, whose case does not matter.
+/// Name of a voice of the model, in any case.
 fn own<'a>(model: &'a Model, name: &str) -> Option<&'a str> {
     let voices = model.engine.voices();
     let exact = voices.iter().find(|v| v.name == name);
     exact.or_else(|| voices.iter().find(|v| v.name.eq_ignore_ascii_case(name))).map(|v| v.name.as_str())
 }
 
-/// The voice that a name stands for: as the settings say, or those of OpenAI in order.
+/// Resolves an alias: of the settings, or of OpenAI's voices, which map to the model's in order.
 fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
     let given = settings.aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
     if let Some((_, voice)) = given
@@ -94,7 +94,7 @@ fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
     }
 }
 
-/// A mix such as `F1:0.7+M1:0.3`, or in Kokoro's form `F1(2)+M1`, in our form.
+/// Converts a mix such as `F1:0.7+M1:0.3`, or `F1(2)+M1` as in Kokoro, to the first form.
 fn mix(model: &Model, text: &str) -> Result<String> {
     let bad = |problem: &str| {
         let message = format!("{problem}; write a mix as F1:0.7+M1:0.3 or F1(2)+M1");
@@ -138,7 +138,7 @@ fn unknown(model: &Model, settings: &Settings, name: &str) -> ApiError {
     ApiError::field("voice_not_found", "voice", message)
 }
 
-/// Kept voices that a model speaks with. Unreadable ones are left out.
+/// Kept voices that fit a model. Unreadable ones are left out.
 pub fn kept(model: &Model, settings: &Settings) -> Vec<(String, Arc<ClonedVoice>)> {
     let Some(store) = settings.voices.as_ref().filter(|_| model.engine.can_clone()) else { return vec![] };
     let names = store.names().unwrap_or_default().into_iter();
@@ -146,7 +146,7 @@ pub fn kept(model: &Model, settings: &Settings) -> Vec<(String, Arc<ClonedVoice>
     names.filter_map(load).filter(|(_, voice)| model.engine.check_voice(voice).is_ok()).collect()
 }
 
-/// The voices of a model, one object each.
+/// Lists the voices of a model.
 pub fn list(model: &Model, settings: &Settings) -> Vec<Value> {
     let of_model = |name: &str, kind: &str| {
         json!({

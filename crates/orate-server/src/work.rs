@@ -1,4 +1,4 @@
-//! Speaks on a thread of a model's queue, and sends what it makes through a bounded channel.
+//! Speaks on a thread of a model's queue, and sends the audio through a bounded channel.
 //!
 //! A full channel blocks the thread, so a slow client slows its own speech and nothing else. Dropping the
 //! [`Running`] end cancels the work.
@@ -8,7 +8,7 @@ use crate::queue::Ticket;
 use crate::request::Speech;
 use crate::state::Shared;
 use axum::body::Bytes;
-use orate::{Cancel, FinishReason};
+use orate::{Cancel, FinishReason, TimedMark, TimedWord};
 use orate_audio::StreamEncoder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Messages on their way to a client.
 const MESSAGES: usize = 8;
+/// The first part of an answer has one second divided by this.
+const FIRST_PART: u32 = 8;
 /// Bytes of one message.
 const MESSAGE_BYTES: usize = 32 << 10;
 
@@ -25,49 +27,41 @@ const MESSAGE_BYTES: usize = 32 << 10;
 pub enum Message {
     /// The thread has begun.
     Started,
-    /// A piece of the text begins.
-    Piece {
-        /// The piece as the model reads it.
-        text: String,
-    },
-    /// Encoded sound.
+    /// Encoded audio.
     Audio(Bytes),
-    /// A piece of the text has ended.
-    PieceEnd {
-        /// Where its first and last samples are, in seconds of the whole.
-        seconds: [f64; 2],
-    },
-    /// All was sent.
+    /// Words of a piece whose audio was sent, if they were asked for, and named places of its script.
+    Words { words: Vec<TimedWord>, marks: Vec<TimedMark> },
+    /// Nothing follows: all is sent.
     Done(Summary),
-    /// Nothing follows.
+    /// Nothing follows: speaking failed.
     Failed(ApiError),
 }
 
 /// Facts about an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The worst of its pieces; `None` for models that cannot go wrong this way.
+    /// Finish reason of the worst piece; `None` for models without any.
     pub finish: Option<FinishReason>,
-    /// Length of the sound.
+    /// Length of the audio.
     pub audio_seconds: f64,
-    /// Time that the model took.
+    /// Time in the model.
     pub compute_seconds: f64,
-    /// Ids of the text, as the model reads it.
+    /// Tokens of the text.
     pub input_tokens: usize,
-    /// Frames that the model made.
+    /// Frames of the model.
     pub output_tokens: usize,
-    /// Bytes that replace as many at the beginning, where all of it is kept: with true lengths.
+    /// Header with true lengths, which replaces the streamed one in whole answers.
     pub header: Option<Vec<u8>>,
 }
 
 impl Summary {
-    /// Why it ended, in OpenAI's words.
+    /// Name of the finish reason.
     pub fn finish_reason(&self) -> &'static str {
         self.finish.map_or("stop", FinishReason::name)
     }
 }
 
-/// Work that is on its way. Dropping it cancels the work, or leaves the queue.
+/// A running or waiting request. Dropping it cancels the work, or frees the place in the queue.
 pub struct Running {
     messages: Receiver<Message>,
     cancel: Cancel,
@@ -96,7 +90,7 @@ impl Running {
     /// Waits for a thread.
     ///
     /// # Errors
-    /// There was none in time: 503.
+    /// No thread became free in time: 503.
     pub async fn started(&mut self) -> Result<()> {
         let limit = self.shared.settings.queue_timeout;
         match tokio::time::timeout(limit, self.next()).await {
@@ -111,7 +105,7 @@ impl Running {
     }
 }
 
-/// The thread panicked.
+/// Error for a thread that panicked.
 pub fn lost() -> ApiError {
     ApiError::internal("speaking failed; the server's log has the reason")
 }
@@ -159,12 +153,14 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Returns whether the client is still there and takes it in time.
+    /// Sends a message. Returns false if the client has left or stalls.
     fn send(&mut self, message: Message) -> bool {
         let Err(tokio::sync::mpsc::error::TrySendError::Full(message)) = self.sender.try_send(message) else {
             return !self.sender.is_closed();
         };
-        let sent = self.handle.block_on(tokio::time::timeout(self.stall, self.sender.send(message)));
+        // A timeout is made inside of the runtime, which this thread is not part of.
+        let send = async { tokio::time::timeout(self.stall, self.sender.send(message)).await };
+        let sent = self.handle.block_on(send);
         if sent.is_err() {
             self.shared.metrics.cancelled("stalled");
             self.cancel.cancel();
@@ -180,7 +176,7 @@ impl Outlet {
     }
 }
 
-/// Speaks, encodes and sends; `None` if the client has left.
+/// Speaks, encodes and sends. Returns `None` if the client has left.
 fn speak(
     shared: &Shared,
     speech: &Speech,
@@ -199,10 +195,14 @@ fn speak(
     let begun = Instant::now();
     let options = orate::Options { cancel: Some(cancel), ..speech.options.clone() };
     let engine = &speech.model.engine;
-    let mut stream = engine.stream(&speech.input, &options).map_err(failed)?;
+    let stream = match &speech.script {
+        None => engine.stream(&speech.input, &options),
+        Some(script) => engine.stream_script(script, &options, &|name| speech.speaker(name, &options)),
+    };
+    let mut stream = stream.map_err(failed)?;
     let mut summary = Summary::default();
     let mut compute = begun.elapsed();
-    let (mut bytes, mut samples, mut piece) = (vec![], 0, None);
+    let (mut bytes, mut samples) = (vec![], 0);
     let seconds = |samples: usize| samples as f64 / f64::from(engine.sample_rate());
     loop {
         let asked = Instant::now();
@@ -220,31 +220,25 @@ fn speak(
                 ApiError::new(axum::http::StatusCode::GATEWAY_TIMEOUT, "timed_out", message).that_stays()
             );
         }
-        if piece.is_none_or(|(index, _)| index != chunk.index) {
-            if let Some((_, first)) = piece.replace((chunk.index, samples))
-                && !outlet.send(Message::PieceEnd { seconds: [first, samples].map(seconds) })
-            {
-                return Ok(None);
-            }
-            if !outlet.send(Message::Piece { text: chunk.text.clone() }) {
+        summary.finish = summary.finish.max(chunk.finish);
+        // The start of an answer goes out before the rest of its chunk is resampled and encoded.
+        let start = if samples == 0 { (engine.sample_rate() / FIRST_PART) as usize } else { 0 };
+        let (first, rest) = chunk.samples.split_at(start.min(chunk.samples.len()));
+        for part in [first, rest] {
+            encoder.push(part, &mut bytes).map_err(|e| ApiError::internal(e.to_string()))?;
+            if !outlet.send_audio(&mut bytes) {
                 return Ok(None);
             }
         }
         samples += chunk.samples.len();
-        summary.finish = summary.finish.max(chunk.finish);
-        let damaged = |e: orate_audio::AudioError| ApiError::internal(e.to_string());
-        encoder.push(&chunk.samples, &mut bytes).map_err(damaged)?;
-        if !outlet.send_audio(&mut bytes) {
+        let (words, marks) = (chunk.words, chunk.marks);
+        let has_times = !(words.is_empty() && marks.is_empty());
+        if has_times && !outlet.send(Message::Words { words, marks }) {
             return Ok(None);
         }
     }
     summary.header = encoder.finish(&mut bytes).map_err(|e| ApiError::internal(e.to_string()))?;
     if !outlet.send_audio(&mut bytes) {
-        return Ok(None);
-    }
-    if let Some((_, first)) = piece
-        && !outlet.send(Message::PieceEnd { seconds: [first, samples].map(seconds) })
-    {
         return Ok(None);
     }
     let laps = stream.laps();

@@ -7,12 +7,16 @@
 
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
+use crate::gate::{self, Record};
 use crate::models::Model;
 use crate::request::Speech;
+use crate::serve::Connection;
+use crate::speech::Answer;
 use crate::state::Shared;
 use crate::voices;
-use crate::work::{self, Message, lost};
-use orate::Sentences;
+use crate::work::{Message, lost};
+use axum::http::StatusCode;
+use orate::{Sentence, TextSession};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::sync::Arc;
@@ -23,10 +27,10 @@ use tokio::net::TcpListener;
 /// Most bytes of the line of an event, and of the JSON after it.
 const MOST_LINE: usize = 64 << 10;
 const MOST_DATA: usize = 1 << 20;
-/// Bytes of the first chunk of sound, and of later ones: samples of two bytes.
+/// Bytes of the first chunk of audio, and of later ones.
 const FIRST_CHUNK: usize = 2 * 1024;
 const CHUNK: usize = 2 * 4096;
-/// Longest silence of a client.
+/// Longest wait for an event.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// An event.
@@ -70,14 +74,14 @@ impl Event {
             };
             data.extend(rest);
         }
-        // Sound of a client is of no use here.
+        // Payloads are audio, which speech synthesis has no use for.
         tokio::io::copy(&mut (&mut *from).take(payload), &mut tokio::io::sink()).await?;
         let kind = header.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(Some(Event { kind, data }))
     }
 }
 
-/// Writes an event. Its data follows the line, which some readers limit to 64 kB.
+/// Writes an event. Its data follows the line, since some readers limit lines to 64 kB.
 async fn send(
     to: &mut (impl AsyncWrite + Unpin),
     kind: &str,
@@ -94,28 +98,35 @@ async fn send(
     to.flush().await
 }
 
-/// Answers clients until the listener is dropped.
+/// Answers clients until the server drains.
 pub async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        let next = async { (shared.connections.clone().acquire_owned().await, listener.accept().await) };
+        let next = tokio::select! {
+            next = next => next,
+            () = shared.drained() => return,
+        };
+        match next {
+            (Ok(place), Ok((stream, _))) => {
                 let shared = shared.clone();
                 tokio::spawn(async move {
                     let _ = stream.set_nodelay(true);
-                    let (reader, mut writer) = stream.into_split();
+                    let stream = Connection::new(Box::new(stream), place, shared.settings.stall_timeout);
+                    let (reader, mut writer) = tokio::io::split(stream);
                     let _ = converse(&shared, BufReader::new(reader), &mut writer).await;
                 });
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            _ => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-/// A text that comes in parts.
-struct Streaming {
+/// A text of a client.
+struct Speaker {
     voice: Option<String>,
     language: Option<String>,
-    sentences: Sentences,
+    text: TextSession,
+    /// Whether audio has begun.
     has_begun: bool,
     failed: bool,
 }
@@ -126,123 +137,121 @@ async fn converse(
     mut reader: impl AsyncBufRead + Unpin,
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let mut streaming: Option<Streaming> = None;
+    let mut streaming: Option<Speaker> = None;
     loop {
-        let event = match tokio::time::timeout(IDLE, Event::read(&mut reader)).await {
-            Err(_) => return Ok(()),
-            Ok(Ok(None)) => return Ok(()),
+        let read = tokio::select! {
+            read = tokio::time::timeout(IDLE, Event::read(&mut reader)) => read,
+            () = shared.drained() => return Ok(()),
+        };
+        let event = match read {
             Ok(Ok(Some(event))) => event,
+            Ok(Ok(None)) | Err(_) => return Ok(()),
             Ok(Err(e)) => {
                 let error = json!({ "text": e.to_string(), "code": "invalid_event" });
                 return send(writer, "error", &error, &[]).await;
             }
         };
-        let text = |name: &str| event.data.get(name).and_then(Value::as_str).map(str::to_owned);
-        let [voice, language] = ["name", "language"].map(|name| {
-            let voice = event.data.get("voice")?;
-            voice.get(name).or_else(|| voice.get("speaker")).and_then(Value::as_str).map(str::to_owned)
-        });
+        let text = || event.data.get("text").and_then(Value::as_str).unwrap_or_default();
         match event.kind.as_str() {
             "describe" => send(writer, "info", &info(shared), &[]).await?,
-            "ping" => send(writer, "pong", &json!({ "text": text("text") }), &[]).await?,
-            "synthesize-start" => {
-                let (sentences, has_begun, failed) = Default::default();
-                streaming = Some(Streaming { voice, language, sentences, has_begun, failed });
-            }
+            "ping" => send(writer, "pong", &json!({ "text": event.data.get("text") }), &[]).await?,
+            "synthesize-start" => streaming = Some(Speaker::new(&event, TextSession::default())),
             "synthesize-chunk" => {
-                if let Some(streaming) = &mut streaming {
-                    for sentence in streaming.sentences.push(&text("text").unwrap_or_default()) {
-                        streaming.speak(shared, &sentence, writer).await?;
-                    }
+                if let Some(speaker) = &mut streaming {
+                    speaker.text.push(text());
+                    speaker.speak(shared, writer).await?;
                 }
             }
             // While a text comes in parts, this is all of it again, for servers that know no parts.
             "synthesize" if streaming.is_some() => {}
             "synthesize" => {
-                let (sentences, has_begun, failed) = Default::default();
-                let mut whole = Streaming { voice, language, sentences, has_begun, failed };
-                whole.speak(shared, &text("text").unwrap_or_default(), writer).await?;
-                whole.end(writer).await?;
+                let mut speaker = Speaker::new(&event, TextSession::whole());
+                speaker.text.push(text());
+                speaker.end(shared, writer).await?;
             }
             "synthesize-stop" => {
-                if let Some(mut streaming) = streaming.take() {
-                    if let Some(last) = streaming.sentences.finish() {
-                        streaming.speak(shared, &last, writer).await?;
-                    }
-                    streaming.end(writer).await?;
+                if let Some(mut speaker) = streaming.take() {
+                    speaker.end(shared, writer).await?;
                     send(writer, "synthesize-stopped", &json!({}), &[]).await?;
                 }
             }
-            // Servers drop what they do not know.
+            // The protocol has servers drop what they do not know.
             _ => {}
         }
     }
 }
 
-impl Streaming {
-    /// Speaks a part of the text. A client waits for the end of the sound, so an error does not end it.
+impl Speaker {
+    fn new(event: &Event, text: TextSession) -> Speaker {
+        let voice = event.data.get("voice");
+        let [voice, language] = ["name", "language"].map(|name| {
+            let voice = voice?;
+            voice.get(name).or_else(|| voice.get("speaker")).and_then(Value::as_str).map(str::to_owned)
+        });
+        Speaker { voice, language, text, has_begun: false, failed: false }
+    }
+
+    /// Speaks what is complete. A client waits for the end of the audio, so an error does not end it.
     async fn speak(
         &mut self,
         shared: &Arc<Shared>,
-        text: &str,
         writer: &mut (impl AsyncWrite + Unpin),
     ) -> io::Result<()> {
-        if self.failed {
-            return Ok(());
-        }
-        match self.sound(shared, text, writer).await {
-            Ok(written) => written,
-            // Marks without letters between sentences are no failure.
-            Err(e) if e.code == "text_empty" && self.has_begun => Ok(()),
-            Err(e) => {
-                self.failed = true;
-                send(writer, "error", &json!({ "text": e.message, "code": e.code }), &[]).await
+        while let Some(sentence) = self.text.next() {
+            if self.failed {
+                continue;
+            }
+            match self.send_audio(shared, &sentence, writer).await {
+                Ok(written) => written?,
+                // Marks without letters between sentences.
+                Err(e) if e.code == "text_empty" && self.has_begun => {}
+                Err(e) => {
+                    self.failed = true;
+                    send(writer, "error", &json!({ "text": e.message, "code": e.code }), &[]).await?;
+                }
             }
         }
+        Ok(())
     }
 
-    async fn sound(
+    /// Speaks the rest, and ends the audio.
+    async fn end(&mut self, shared: &Arc<Shared>, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        self.text.finish();
+        self.speak(shared, writer).await?;
+        send(writer, "audio-stop", &json!({}), &[]).await
+    }
+
+    async fn send_audio(
         &mut self,
         shared: &Arc<Shared>,
-        text: &str,
+        sentence: &Sentence,
         writer: &mut (impl AsyncWrite + Unpin),
     ) -> Result<io::Result<()>> {
-        let models = shared.ready()?;
-        let (model, voice) = chosen(shared, models, self.voice.as_deref())?;
+        let (model, voice) = chosen(shared, shared.ready()?, self.voice.as_deref())?;
         let rate = model.engine.sample_rate();
         let mut fields = json!({
-            "model": model.id, "input": text, "response_format": "pcm", "sample_rate": rate,
+            "model": model.id, "input": sentence.text, "response_format": "pcm", "sample_rate": rate,
         });
         if let Some(voice) = voice {
             fields["voice"] = voice.into();
         }
-        // Languages come as en_US; what the model does not know is left to it.
+        // Languages come as en_US; the model gets only those that it knows.
         let code = self.language.as_deref().and_then(|l| l.split(['_', '-']).next());
         if let Some(code) = code.filter(|code| model.languages.iter().any(|known| known == code)) {
             fields["language"] = code.into();
         }
-        let speech = Speech::read(models, &shared.settings, Fields::of(fields)?)?;
-        shared.metrics.accepted(&model.id, text);
-        let mut running = work::start(shared, speech)?;
-        running.started().await?;
+        let mut speech = Speech::read(shared, Fields::of(fields)?)?;
+        speech.options.first_piece = sentence.index;
+        let record = Record::new(shared.clone(), "wyoming".to_owned(), gate::new_id(), None);
+        record.set_status(StatusCode::OK);
+        let mut answer = Answer::begin(shared, speech, record).await?;
         let format = json!({ "rate": rate, "width": 2, "channels": 1 });
         loop {
-            match running.next().await {
+            match answer.next().await {
                 Some(Message::Audio(bytes)) => {
-                    let mut rest = &bytes[..];
-                    while !rest.is_empty() {
-                        let most = if self.has_begun { CHUNK } else { FIRST_CHUNK };
-                        if !self.has_begun {
-                            self.has_begun = true;
-                            if let Err(e) = send(writer, "audio-start", &format, &[]).await {
-                                return Ok(Err(e));
-                            }
-                        }
-                        let (chunk, more) = rest.split_at(rest.len().min(most));
-                        if let Err(e) = send(writer, "audio-chunk", &format, chunk).await {
-                            return Ok(Err(e));
-                        }
-                        rest = more;
+                    let written = self.send_chunks(&bytes, &format, writer).await;
+                    if written.is_err() {
+                        return Ok(written);
                     }
                 }
                 Some(Message::Done(_)) => return Ok(Ok(())),
@@ -253,9 +262,23 @@ impl Streaming {
         }
     }
 
-    /// Ends the sound, if any began, or if the client waits for it.
-    async fn end(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        send(writer, "audio-stop", &json!({}), &[]).await
+    async fn send_chunks(
+        &mut self,
+        mut bytes: &[u8],
+        format: &Value,
+        writer: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let most = if self.has_begun { CHUNK } else { FIRST_CHUNK };
+            if !self.has_begun {
+                self.has_begun = true;
+                send(writer, "audio-start", format, &[]).await?;
+            }
+            let (chunk, rest) = bytes.split_at(bytes.len().min(most));
+            send(writer, "audio-chunk", format, chunk).await?;
+            bytes = rest;
+        }
+        Ok(())
     }
 }
 
@@ -271,7 +294,7 @@ fn chosen<'a>(
     Ok((models.iter().find(has).unwrap_or(first), Some(name.to_owned())))
 }
 
-/// What the server can do. No model is asked.
+/// What the server can do. It does not wait for a model: Home Assistant gives up after a second.
 fn info(shared: &Shared) -> Value {
     let attribution = json!({ "name": "Orate", "url": "" });
     let voices = shared.models().iter().flat_map(|model| {
@@ -281,11 +304,15 @@ fn info(shared: &Shared) -> Value {
         if names.is_empty() {
             names.push("default".to_owned());
         }
-        let languages = if model.languages.is_empty() { vec!["en".to_owned()] } else { model.languages.clone() };
+        let languages = match model.languages.as_slice() {
+            [] => vec!["en".to_owned()],
+            known => known.to_vec(),
+        };
         let voice = |name: String| {
             json!({
                 "name": name, "description": format!("{name} of {}", model.id), "attribution": attribution,
-                "installed": true, "version": env!("CARGO_PKG_VERSION"), "languages": languages, "speakers": null,
+                "installed": true, "version": env!("CARGO_PKG_VERSION"), "languages": languages,
+                "speakers": null,
             })
         };
         names.into_iter().map(voice).collect::<Vec<_>>()
@@ -307,8 +334,9 @@ mod tests {
     #[tokio::test]
     async fn events_are_read_in_parts_and_limits_hold() {
         let read = async |bytes: &[u8]| Event::read(&mut &*bytes).await;
-        let event = read(b"{\"type\":\"a\",\"data\":{\"x\":1,\"y\":1},\"data_length\":7,\"payload_length\":2}\n{\"y\":2}..");
-        let event = event.await.expect("an event").expect("an event");
+        let line = r#"{"type":"a","data":{"x":1,"y":1},"data_length":7,"payload_length":2}"#;
+        let event = read(format!("{line}\n{{\"y\":2}}..").as_bytes()).await;
+        let event = event.expect("an event").expect("an event");
         assert_eq!((event.kind.as_str(), &event.data["x"], &event.data["y"]), ("a", &1.into(), &2.into()));
         assert!(read(b"").await.expect("an end").is_none());
         for wrong in [

@@ -484,8 +484,8 @@ impl Run<'_> {
                     q: x(0)?,
                     k: &self.kept(node.inputs[1])?,
                     v: &self.kept(node.inputs[2])?,
-                    lens: match node.inputs.get(3) {
-                        Some(v) if !mask.has_positions() && !bias => Some(self.integers(*v)?),
+                    lens: match node.inputs.get(if *bias { 4 } else { 3 }) {
+                        Some(v) if !mask.has_positions() => Some(self.integers(*v)?),
                         _ => None,
                     },
                     positions: match (mask, node.inputs.get(3)) {

@@ -3,7 +3,8 @@
 //! [`read_aloud`] turns these into words and leaves ordinary text exactly as it is, including punctuation and
 //! capitals, so that it can run before any front end. [`fit_alphabet`] then converts the rest (accents, curly
 //! quotes, brackets, emoji) to the letters that a voice knows, and [`speakable`] does all of this for a voice
-//! with plain letters, split into pieces.
+//! with plain letters, split into pieces. [`read`], [`fit`] and [`speakable_pieces`] do the same and return
+//! where each part of the result comes from.
 //!
 //! If English has several good readings, American ones are used (`105` is "one hundred five", `5/4/2024` is
 //! May fourth); [`Rules`] has the choices.
@@ -31,11 +32,14 @@ mod letters;
 mod numbers;
 mod quantities;
 mod reader;
+pub(crate) mod say_as;
 mod tokens;
 mod units;
 mod web;
 
-pub use fit::{fit_alphabet, speakable};
+pub use fit::{fit, fit_alphabet, speakable, speakable_pieces};
+
+use crate::Traced;
 
 /// How letters of an acronym are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,8 +105,40 @@ pub fn read_aloud(text: &str) -> String {
 /// ```
 #[must_use]
 pub fn read_aloud_with(text: &str, rules: &Rules) -> String {
-    match tokens::plain_digits(text) {
-        Some(text) => reader::Reader::new(&text, *rules).read(),
-        None => reader::Reader::new(text, *rules).read(),
+    let plain = tokens::plain_digits::<String>(text);
+    let text = plain.as_deref().unwrap_or(text);
+    let mut out = String::with_capacity(text.len() + text.len() / 4);
+    reader::Reader::new(text, *rules, &mut out).read();
+    out
+}
+
+/// Words of a number that is written in ASCII digits.
+pub(crate) fn number(digits: &str) -> String {
+    numbers::cardinal_digits(digits)
+}
+
+/// [`read_with`] the default [`Rules`].
+///
+/// ```
+/// let read = orate_text::english::read("Dr. Who paid $3.");
+/// assert_eq!(read.text(), "Doctor Who paid three dollars.");
+/// assert_eq!(read.source(16..29), 13..15);
+/// ```
+#[must_use]
+pub fn read(text: &str) -> Traced {
+    read_with(text, &Rules::default())
+}
+
+/// Reads as [`read_aloud_with`], and says where each part of the result comes from.
+///
+/// Words made from several tokens come from all of them: "May fifth" from `May 5`.
+#[must_use]
+pub fn read_with(text: &str, rules: &Rules) -> Traced {
+    let plain = tokens::plain_digits::<Traced>(text);
+    let mut out = Traced::default();
+    reader::Reader::new(plain.as_ref().map_or(text, Traced::text), *rules, &mut out).read();
+    match plain {
+        Some(plain) => out.after(&plain),
+        None => out,
     }
 }

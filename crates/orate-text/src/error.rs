@@ -63,6 +63,28 @@ pub enum TextError {
         problem: String,
     },
 
+    /// The markup of a text is malformed.
+    #[error("line {line}, column {column}: {}; {}", one_line(problem), one_line(fix))]
+    Markup {
+        /// Line of the input, from 1.
+        line: usize,
+        /// Character of the line, from 1.
+        column: usize,
+        /// What is wrong.
+        problem: String,
+        /// What to do about it.
+        fix: String,
+    },
+
+    /// A line of a lexicon is invalid.
+    #[error("line {line} of the lexicon: {}", one_line(problem))]
+    Lexicon {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, and what to do about it.
+        problem: String,
+    },
+
     /// The voice does not know some characters.
     #[error(
         "this voice cannot say {}; \

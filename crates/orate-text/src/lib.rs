@@ -1,7 +1,11 @@
 //! Text front ends: from typed text to the input of a network.
 //!
 //! - [`pieces`] splits a text into pieces of whole sentences, for every family.
-//! - [`Sentences`] cuts sentences off a text that arrives in parts.
+//! - [`Traced`] is a text that knows which part of another text each of its parts was made of.
+//! - [`words`] lists the words that captions show, and [`captions`] writes SRT, WebVTT and JSON.
+//! - [`Script`] divides a text with SSML or tags into segments of one voice and rate. [`Lexicon`] has
+//!   spellings of a user's words.
+//! - [`TextSession`] cuts sentences off a text that arrives in parts.
 //! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalization, language tags,
 //!   token ids. Independent of the language; it never turns `5` into "five".
 //! - [`english`] has reading rules for English: numbers, dates, money, units, abbreviations and symbols
@@ -28,16 +32,26 @@
 
 mod added;
 pub mod bpe;
+pub mod captions;
 pub mod chatterbox;
+mod cjk;
 mod classes;
 pub mod english;
 mod error;
 mod invisible;
+mod lexicon;
 pub mod pieces;
 pub mod qwen;
-mod sentences;
+pub mod script;
 pub mod supertonic;
+mod text_session;
+mod traced;
+pub mod words;
 
+pub use captions::{Source, TimedWord};
 pub use error::TextError;
 pub use invisible::is_invisible;
-pub use sentences::Sentences;
+pub use lexicon::Lexicon;
+pub use script::{Mark, Script, Segment, TimedMark};
+pub use text_session::{Sentence, TextSession};
+pub use traced::Traced;

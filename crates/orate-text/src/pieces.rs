@@ -2,6 +2,8 @@
 //!
 //! The rules are those of Supertonic's pip package (1.3.1) and apply to every family.
 
+use std::ops::Range;
+
 /// Silence between two pieces, in seconds.
 pub const SILENCE_SECONDS: f64 = 0.3;
 
@@ -38,7 +40,7 @@ const NO_SPLIT_AFTER: [&str; 19] = [
 /// ```
 #[must_use]
 pub fn of_sentences(text: &str, max_chars: usize) -> Vec<String> {
-    pack(text, max_chars, false)
+    pack(text, max_chars, false).iter().map(|parts| parts.join(" ")).collect()
 }
 
 /// [`of_sentences`] with at most `max_chars` code points in every piece.
@@ -54,32 +56,63 @@ pub fn of_sentences(text: &str, max_chars: usize) -> Vec<String> {
 /// ```
 #[must_use]
 pub fn at_most(text: &str, max_chars: usize) -> Vec<String> {
-    pack(text, max_chars, true)
+    pack(text, max_chars, true).iter().map(|parts| parts.join(" ")).collect()
 }
 
-fn pack(text: &str, max_chars: usize, cut_sentences: bool) -> Vec<String> {
+/// A piece of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Its sentences, joined by single spaces.
+    pub text: String,
+    /// Bytes of the whole text, from the first to the last sentence.
+    pub span: Range<usize>,
+}
+
+/// Cuts as [`at_most`] does, and says where each piece comes from.
+///
+/// ```
+/// use orate_text::pieces;
+///
+/// let cut = pieces::cut("One.  Two.\n\nThree.", 40);
+/// assert_eq!((cut[0].text.as_str(), cut[0].span.clone()), ("One. Two.", 0..10));
+/// assert_eq!((cut[1].text.as_str(), cut[1].span.clone()), ("Three.", 12..18));
+/// ```
+#[must_use]
+pub fn cut(text: &str, max_chars: usize) -> Vec<Piece> {
+    let piece = |parts: &Vec<&str>| Piece { text: parts.join(" "), span: span(parts, text) };
+    pack(text, max_chars, true).iter().map(piece).collect()
+}
+
+/// Bytes from the first to the last of some slices of `text`.
+fn span(parts: &[&str], text: &str) -> Range<usize> {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return 0..0 };
+    place(first, text).start..place(last, text).end
+}
+
+/// Where a slice of `text` stands in it.
+pub(crate) fn place(part: &str, text: &str) -> Range<usize> {
+    let start = part.as_ptr().addr() - text.as_ptr().addr();
+    start..start + part.len()
+}
+
+/// The slices of `text` that make up each piece.
+pub(crate) fn pack(text: &str, max_chars: usize, cut_sentences: bool) -> Vec<Vec<&str>> {
     let max_chars = max_chars.max(1);
     let mut pieces = Vec::new();
     for paragraph in paragraphs(text) {
-        let mut current = String::new();
+        let mut current = Vec::new();
         let mut current_chars = 0;
-        let mut add = |piece: &str| {
-            let piece_chars = piece.chars().count();
+        let mut add = |part| {
+            let part_chars = str::chars(part).count();
             // Upstream counts the joining space even for the first sentence of a piece.
-            if current_chars + piece_chars < max_chars {
-                if !current.is_empty() {
-                    current.push(' ');
-                    current_chars += 1;
-                }
-                current.push_str(piece);
-                current_chars += piece_chars;
-            } else {
-                if !current.is_empty() {
-                    pieces.push(std::mem::take(&mut current));
-                }
-                current.push_str(piece);
-                current_chars = piece_chars;
+            if current_chars + part_chars < max_chars {
+                current_chars += usize::from(!current.is_empty());
+            } else if !current.is_empty() {
+                pieces.push(std::mem::take(&mut current));
+                current_chars = 0;
             }
+            current.push(part);
+            current_chars += part_chars;
         };
         for sentence in sentences(paragraph) {
             if cut_sentences {

@@ -3,12 +3,15 @@
 
 use orate_testing::Counting;
 use orate_testing::fuzz::{FRAGMENTS, Limits, fuzz};
+use orate_text::captions::{self, Source, TimedWord};
 use orate_text::chatterbox::multilingual::{self, Cangjie, LANGUAGES, Reading, Tools};
 use orate_text::chatterbox::{self, GraphemeTokenizer, TurboTokenizer, Variant};
 use orate_text::english::{self, Rules};
 use orate_text::pieces;
 use orate_text::qwen::{Part, QwenTokenizer};
 use orate_text::supertonic::{self, UnicodeIndexer};
+use orate_text::words;
+use orate_text::{Lexicon, Script, TextError};
 use std::path::Path;
 
 #[global_allocator]
@@ -75,9 +78,48 @@ fn hostile_texts_are_read() {
         let _ = english::speakable(&text, &Rules::default(), 168, knows).map_err(|e| e.to_string());
         let read = english::read_aloud(&text);
         assert!(!read.contains(|c: char| c.is_ascii_digit()), "a digit is left in {read:?}");
+        let made = english::read(&text);
+        assert_eq!(made.text(), read);
+        let words = words::of(&text, 0..text.len(), Some(&made));
+        assert!(words.iter().all(|word| text.get(word.span.clone()).is_some()));
+        let timed = |word| TimedWord { word, start: 0.0, end: 0.1, source: Source::Estimated, piece: 0 };
+        let _ = captions::srt(&words.into_iter().map(timed).collect::<Vec<_>>());
         let _ = supertonic::normalize(&text);
         assert!(pieces::at_most(&text, 40).iter().all(|piece| piece.chars().count() <= 40));
         let _ = tokenizer.encode(&[Part::Control(&text), Part::Text(&text)]);
+    });
+}
+
+#[test]
+fn hostile_markup_is_read_or_refused() {
+    let ssml = "<?xml version='1.0'?><speak xml:lang='en-US'><p><s>Hi &amp; <mark name='a'/>you.</s></p>\
+                <break time='500ms'/><voice name='F1'><prosody rate='+20%' volume='-3dB'>a \
+                <sub alias='sequel'>SQL</sub> <say-as interpret-as='date' format='dmy'>5/4/2024</say-as>\
+                </prosody></voice><![CDATA[<x>]]><audio src='x'><desc>no</desc>&#233;</audio>\
+                <say-as interpret-as='cardinal'>1,234</say-as></speak>";
+    let document = "<!DOCTYPE a [<!ENTITY b 'c'>]><speak>&b;</speak>";
+    let samples = [ssml.into(), document.into(), b"<speak>".repeat(30)];
+    let check = |script: Result<Script, TextError>| match script {
+        Ok(script) => {
+            for segment in script.segments {
+                let spoken = segment.text.after(&segment.shown);
+                assert!(spoken.source(0..spoken.text().len()).end <= 1 << 20);
+            }
+        }
+        Err(e) => check_message(&e.to_string()),
+    };
+    fuzz("ssml", &samples, LIMITS, |bytes| check(Script::ssml(&String::from_utf8_lossy(bytes), None)));
+    let tags = "[voice:F1] Who? [pause:1.5s][rate:1.1]\n\nMe. [lang:de-DE] [laugh] [pause:500ms] 漢".into();
+    fuzz("tags", &[tags], LIMITS, |bytes| check(Script::tagged(&String::from_utf8_lossy(bytes))));
+}
+
+#[test]
+fn damaged_lexicons_are_errors_or_lexicons() {
+    let sample =
+        "# names\nSQL = sequel\nnew york\tnoo york\nC++ = see plus plus\n東京 = とうきょう\ndon't = x\n";
+    fuzz("lexicon", &[sample.into()], LIMITS, |bytes| match Lexicon::parse(bytes) {
+        Ok(lexicon) => drop(lexicon.read(&String::from_utf8_lossy(bytes))),
+        Err(e) => check_message(&e.to_string()),
     });
 }
 
@@ -96,7 +138,7 @@ fn chatterbox_files() -> [Vec<u8>; 6] {
 
 const GRAPHEMES: &str = "grapheme_mtl_merged_expanded_v1.json";
 
-fn turbo(files: &[&[u8]]) -> Result<TurboTokenizer, orate_text::TextError> {
+fn turbo(files: &[&[u8]]) -> Result<TurboTokenizer, TextError> {
     let [vocab, merges, added_tokens, special_tokens_map, tokenizer_config] = files else {
         panic!("five files");
     };
@@ -109,12 +151,12 @@ fn turbo(files: &[&[u8]]) -> Result<TurboTokenizer, orate_text::TextError> {
     })
 }
 
-fn words(text: &str) -> Vec<&str> {
+fn split(text: &str) -> Vec<&str> {
     text.split_inclusive(' ').collect()
 }
 
 fn readings(text: &str) -> Vec<Reading<'_>> {
-    words(text).into_iter().map(|word| Reading { word, hiragana: "はな".into() }).collect()
+    split(text).into_iter().map(|word| Reading { word, hiragana: "はな".into() }).collect()
 }
 
 #[test]
@@ -125,7 +167,7 @@ fn hostile_texts_are_read_by_chatterbox() {
     let graphemes = GraphemeTokenizer::from_json(GRAPHEMES, graphemes).expect("goldens");
     let cangjie = golden("chatterbox/golden/checkpoints/files/Cangjie5_TC.json");
     let cangjie = Cangjie::from_json(&cangjie).expect("goldens");
-    let all = Tools { cangjie: Some(&cangjie), words: Some(&words), readings: Some(&readings) };
+    let all = Tools { cangjie: Some(&cangjie), words: Some(&split), readings: Some(&readings) };
     let mut samples = sentences();
     samples
         .push("[laugh] 你好，今天 [clear throat]… — “x” 今日は良い İSTANBUL ΟΔΟΣ 안녕 [SPACE][STOP]".into());

@@ -6,7 +6,8 @@ use crate::{
     devices, families,
 };
 use orate_audio::{
-    AudioError, ReferenceOptions, Waveform, check_recording, prepare_reference, read_audio, read_audio_bytes,
+    AudioError, Finish, ReferenceOptions, Waveform, check_recording, prepare_reference, read_audio,
+    read_audio_bytes,
 };
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
@@ -150,7 +151,7 @@ impl Engine {
     /// The text has nothing to say, an option is out of range, a character or voice is unknown, or the device
     /// failed.
     pub fn speak(&self, text: &str, options: &Options) -> Result<Audio> {
-        let whole = Options { whole_pieces: true, ..options.clone() };
+        let whole = Options { whole: true, ..options.clone() };
         self.collect(self.stream(text, &whole)?)
     }
 
@@ -213,10 +214,9 @@ impl Engine {
     /// # Errors
     /// Text, options or voice are wrong. What fails later, the iterator returns.
     pub fn stream(&self, text: &str, options: &Options) -> Result<Stream> {
-        self.check_home()?;
-        self.check(options)?;
+        self.check_all(options)?;
         let chunks = self.inner.model.clone().speak(text, options)?;
-        Ok(Stream::new(chunks, self.inner.device.name()))
+        Stream::new(self.origin(), text, chunks, options)
     }
 
     /// Loads weights and compiles plans for short texts, so that the first text is as fast as later ones.
@@ -355,7 +355,13 @@ impl Engine {
     fn begin_conversion(&self, what: &str, samples: &[f32], rate: u32, options: &Options) -> Result<Stream> {
         let conversion = self.conversion_with(options)?;
         check_recording(what, samples, rate, SOURCE_SECONDS)?;
-        Ok(Stream::new(conversion.convert(samples, rate, options)?, self.inner.device.name()))
+        let pieces = conversion.convert(samples, rate, options)?;
+        Stream::new(
+            self.origin(),
+            "",
+            pieces,
+            &Options { silence: 0.0, finish: Finish::NONE, ..options.clone() },
+        )
     }
 
     /// Voice conversion, for models that have it. No options are checked.
@@ -479,6 +485,13 @@ impl Engine {
         &self.facts().origin
     }
 
+    /// Speaking rate of the model if none is asked for; `None` if it has only one.
+    pub fn usual_speed(&self) -> Option<f32> {
+        let facts = self.inner.model.files().describe().facts;
+        let speed = facts.into_iter().find(|(name, _)| *name == "default speed");
+        speed.and_then(|(_, speed)| speed.as_f64()).map(|speed| speed as f32)
+    }
+
     /// Name of the model's family.
     pub fn family_name(&self) -> &'static str {
         self.facts().family
@@ -518,6 +531,17 @@ impl Engine {
         options.check(self.family_name(), accepts, &families::declared(self.inner.families))?;
         one_voice(options)?;
         options.cloned.iter().try_for_each(|voice| self.check_voice(voice))
+    }
+
+    /// What a stream has to know of this engine.
+    pub(crate) fn origin(&self) -> (&Facts, String) {
+        (self.facts(), self.inner.device.name())
+    }
+
+    /// Refuses to speak in a forked process, and wrong options.
+    pub(crate) fn check_all(&self, options: &Options) -> Result<()> {
+        self.check_home()?;
+        self.check(options)
     }
 
     /// Returns an error in a forked process, before taking any lock that may be held forever there.

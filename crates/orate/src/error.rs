@@ -3,6 +3,7 @@
 use orate_audio::AudioError;
 use orate_graph::{DeviceError, GraphError};
 use orate_models::ModelError;
+use orate_text::TextError;
 use orate_weights::WeightError;
 use std::path::PathBuf;
 
@@ -71,6 +72,12 @@ impl From<DeviceError> for Error {
 impl From<GraphError> for Error {
     fn from(e: GraphError) -> Self {
         DeviceError::from(e).into()
+    }
+}
+
+impl From<TextError> for Error {
+    fn from(e: TextError) -> Self {
+        ModelError::from(e).into()
     }
 }
 

@@ -21,8 +21,11 @@ mod error;
 pub mod families;
 mod options;
 mod precision;
+mod script;
+mod sound;
 mod stream;
 mod voice_store;
+mod word_times;
 
 pub use audio::Audio;
 pub use default_voice::VOICE_VARIABLE;
@@ -32,8 +35,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use families::*;
 pub use options::{DeviceChoice, EngineOptions, ModelSource, PrecisionChoice};
 pub use orate_audio::{
-    AudioError, AudioFormat, AudioWriter, EncoderSettings, StreamEncoder, StreamResampler, check_output,
-    plot_png, write_output,
+    AudioError, AudioFormat, AudioWriter, EncoderSettings, Finish, Loudness, Margins, StreamEncoder,
+    StreamResampler, check_output, encode, plot_png, plot_png_bytes, write_output,
 };
 pub use orate_cpu::ISA_VARIABLE;
 pub use orate_graph::{
@@ -44,8 +47,12 @@ pub use orate_models::{
     Footprint, Lap, Laps, Model, ModelError, ModelFiles, Opening, OptionKind, OptionSet, OptionSpec, Options,
     Runs, Size, SpeechLength, Value, Values, VoiceInfo, hooks,
 };
-pub use orate_text::{Sentences, TextError};
+pub use orate_text::{
+    Lexicon, Script, Segment, Sentence, Source, TextError, TextSession, TimedMark, TimedWord, Traced,
+    captions,
+};
 pub use precision::{MOST_PROBED_ERROR, Probe, Probes};
+pub use script::Speaker;
 pub use stream::Stream;
 pub use voice_store::{VOICE_FOLDER_VARIABLE, VoiceStore};
 

@@ -5,6 +5,7 @@ use orate_models::{ClonedVoice, ModelError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Environment variable that names the folder of [`VoiceStore::user`].
 pub const VOICE_FOLDER_VARIABLE: &str = "ORATE_VOICE_FOLDER";
@@ -14,6 +15,12 @@ const EXTENSION: &str = "safetensors";
 
 /// Most characters of a name: some file systems have room for 255 bytes.
 const MOST_CHARS: usize = 48;
+
+/// What the names of files begin with while they are written.
+const PART: &str = ".new-";
+
+/// Age of a part that no running process still writes.
+const PART_AGE: Duration = Duration::from_secs(3600);
 
 /// Cloned voices by name, kept as files in a folder. Nothing is cached, so voices that another process adds
 /// are seen at once.
@@ -116,7 +123,7 @@ impl VoiceStore {
         let exists = |folder: &&Path| folder.as_os_str().is_empty() || folder.symlink_metadata().is_ok();
         let folder = self.folder.ancestors().find(exists).unwrap_or(Path::new(""));
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        let attempt = tempfile::Builder::new().prefix(".new-").tempfile_in(folder);
+        let attempt = tempfile::Builder::new().prefix(PART).tempfile_in(folder);
         attempt.map(drop).map_err(|e| failed(&path, e))
     }
 
@@ -130,7 +137,8 @@ impl VoiceStore {
         let bytes = voice.to_bytes()?;
         let write = || {
             std::fs::create_dir_all(&self.folder)?;
-            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)?;
+            self.remove_parts();
+            let mut file = tempfile::Builder::new().prefix(PART).tempfile_in(&self.folder)?;
             file.write_all(&bytes)?;
             file.as_file().sync_all()?;
             // Someone else may have taken the name since it was checked.
@@ -156,6 +164,24 @@ impl VoiceStore {
             io::ErrorKind::NotFound => self.unknown(name),
             _ => failed(&path, e),
         })
+    }
+
+    /// Deletes parts of voices that killed processes left over an hour ago. [`VoiceStore::save`] does so too.
+    /// Parts that cannot be deleted stay.
+    pub fn remove_parts(&self) {
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let is_part = entry.file_name().to_str().is_some_and(|name| {
+                let random = name.strip_prefix(PART).unwrap_or_default();
+                random.len() == 6 && random.chars().all(|c| c.is_ascii_alphanumeric())
+            });
+            // Of the entry itself: a link is no part.
+            let is_old = entry.metadata().is_ok_and(|file| {
+                file.is_file() && file.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > PART_AGE))
+            });
+            if is_part && is_old {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn path(&self, name: &str) -> Result<PathBuf> {
@@ -220,6 +246,33 @@ mod tests {
         let e = store.remove("ada").expect_err("gone").to_string();
         assert!(e.contains("`ada`") && e.contains("Björk_2"), "{e}");
         assert_eq!(std::fs::read_dir(store.folder()).expect("there").count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn old_parts_of_killed_processes_are_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = VoiceStore::new(folder.path());
+        let file = |name: &str, minutes: u64| {
+            let file = std::fs::File::create(folder.path().join(name)).expect("writable");
+            let at = std::time::SystemTime::now() - Duration::from_secs(60 * minutes);
+            file.set_modified(at).expect("a time");
+        };
+        // A part is not deleted while it may still be written, and nothing else is at all.
+        let others =
+            [".new-Ab12cd", ".new-", ".new-notes", ".new-ab-def", "new-Ab12cd", "Ab12cd.safetensors"];
+        others.iter().for_each(|name| file(name, if *name == others[0] { 50 } else { 70 }));
+        std::fs::create_dir(folder.path().join(".new-folder")).expect("writable");
+        file(".new-xYz123", 70);
+        // What tempfile makes has this form.
+        let part = tempfile::Builder::new().prefix(PART).tempfile_in(folder.path()).expect("writable");
+        let (part, path) = part.keep().expect("kept");
+        part.set_modified(std::time::SystemTime::now() - 2 * PART_AGE).expect("a time");
+        store.remove_parts();
+        assert!(!path.exists() && !folder.path().join(".new-xYz123").exists());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), others.len() + 1);
+        file(".new-xYz123", 70);
+        store.save("ada", &voice(1.0), false).expect("kept");
+        assert!(!folder.path().join(".new-xYz123").exists());
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Aac {
             let want = format!("AAC at {sample_rate} Hz has 8000 to {most}");
             return Err(AudioError::Config { what: "bit_rate", got: bit_rate.to_string(), want });
         }
-        // What the default detector of onsets takes for one depends on the whole clip.
+        // The default onset detector depends on the whole clip.
         let config =
             AacEncoderConfig { bitrate_bps: bit_rate, relative_transients: false, ..Default::default() };
         Ok(Self { sample_rate, config, window: vec![], first: 0, done: 0 })
@@ -93,7 +93,7 @@ impl Encode for Aac {
 
     fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
         if self.first == 0 && self.window.is_empty() {
-            // Players look for a second frame before they believe in the first.
+            // Players accept a first frame only when a second one follows.
             self.window.push(0.0);
         }
         let blocks = self.window.len().div_ceil(BLOCK);

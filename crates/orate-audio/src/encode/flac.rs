@@ -117,7 +117,7 @@ impl Encode for Flac {
     }
 }
 
-/// Bytes that a writer left, for its owner to take.
+/// Bytes that a writer wrote, shared with its owner.
 #[derive(Clone, Debug, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 

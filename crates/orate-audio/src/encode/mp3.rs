@@ -21,7 +21,7 @@ pub struct Mp3 {
     /// Samples a frame.
     block: usize,
     frames: u64,
-    /// What frames so far lack to the bit rate, in bytes times `sample_rate`.
+    /// Bytes that the frames so far fall short of the bit rate, times `sample_rate`.
     lacking: u32,
 }
 
@@ -55,7 +55,7 @@ impl Mp3 {
     /// Encodes the pending samples.
     fn frame(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
         let rate = self.header.sample_rate;
-        // The size of a frame is rounded down; one byte more, where due, makes up for it.
+        // The size of a frame is rounded down; padding bytes make up for it.
         self.lacking += self.block as u32 / 8 * self.header.bitrate_kbps * 1000 % rate;
         self.header.padding = self.lacking >= rate;
         self.lacking %= rate;
@@ -86,7 +86,7 @@ impl Encode for Mp3 {
 
     fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
         self.push(&[0.0; DELAY], bytes)?;
-        // Players look for a second frame before they believe in the first.
+        // Players accept a first frame only when a second one follows.
         while !self.pending.is_empty() || self.frames < 2 {
             self.pending.resize(self.block, 0.0);
             self.frame(bytes)?;

@@ -131,7 +131,7 @@ fn least_snr(format: AudioFormat) -> f64 {
     match format {
         AudioFormat::WavFloat | AudioFormat::RawFloat => 300.0,
         AudioFormat::Wav16 | AudioFormat::Flac | AudioFormat::Raw16 => 80.0,
-        // Codes what is heard, not the wave.
+        // Opus codes what is heard, not the waveform.
         AudioFormat::Opus => 14.0,
         AudioFormat::Mp3 => 35.0,
         AudioFormat::Aac => 20.0,
@@ -144,7 +144,7 @@ fn round_trip(format: AudioFormat, samples: &[f32], rate: u32) -> Vec<f32> {
     let (got, got_rate) = decode(&bytes, format);
     let case = format!("{format:?} at {rate} Hz: {} samples of {}", got.len(), samples.len());
     let least = samples.len() + delay(format);
-    // Players take two frames to believe in MP3.
+    // Players accept MP3 only after two frames.
     let most = (least + frame(format, rate)).max(2 * frame(format, rate));
     assert!(got_rate == rate && (least..=most).contains(&got.len()), "{case}");
     got[delay(format)..][..samples.len()].to_vec()
@@ -176,12 +176,14 @@ fn pieces_joined_are_one_piece() {
             // Also through a resampler.
             let from = if rate == 44_100 { 24_000 } else { 44_100 };
             let settings = EncoderSettings { sample_rate: Some(rate), ..Default::default() };
-            let encoder = || StreamEncoder::new(format, from, &settings).unwrap();
-            let whole = stream(encoder(), &samples, &[samples.len()]);
-            assert!(
-                stream(encoder(), &samples, &[123, 4567, 1]) == whole,
-                "{format:?} from {from} to {rate} Hz"
-            );
+            let whole =
+                stream(StreamEncoder::new(format, from, &settings).unwrap(), &samples, &[samples.len()]);
+            let resampler = StreamResampler::new(from, rate).unwrap();
+            for _ in 0..2 {
+                let encoder = StreamEncoder::with_resampler(format, resampler.clone(), None).unwrap();
+                let parts = stream(encoder, &samples, &[123, 4567, 1]);
+                assert!(parts == whole, "{format:?} from {from} to {rate} Hz");
+            }
         }
     }
 }

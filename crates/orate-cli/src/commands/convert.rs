@@ -40,7 +40,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let source = vec![("the source", args.source.clone())];
-    let output = args.output.check(source, &args.engine, &args.voice)?;
+    let output = args.output.check(source, (&args.engine, &args.voice), &[])?;
     let delivery = Delivery::open((&args.output, &args.engine, &args.voice), output, started)?;
     let engine = &delivery.engine;
     engine.conversion()?;

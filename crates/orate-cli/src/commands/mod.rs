@@ -11,10 +11,10 @@ mod inspect;
 mod models;
 mod pack_voice;
 #[cfg(feature = "hub")]
-mod pull;
+pub mod pull;
 mod say;
 #[cfg(feature = "server")]
-mod serve;
+pub mod serve;
 mod verify;
 mod voices;
 

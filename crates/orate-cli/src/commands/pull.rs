@@ -5,7 +5,7 @@ use crate::models::{self, Named};
 use crate::print;
 use anyhow::{anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use orate_hub::{Cache, Event, Found, Hub, Plan, Settings, Target, default_files, missing};
+use orate_hub::{Cache, Event, Found, Hub, Plan, Settings, Target, Watch, default_files, missing};
 use serde_json::json;
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ Examples:
   HF_ENDPOINT=https://mirror.example orate pull supertonic-2
 
 The folder of the model is printed; `--model NAME` finds it in every command. A download that was \
-interrupted goes on where it stopped, and every file is compared with its checksum.
+interrupted resumes, and every file is compared with its checksum.
 
 Environment:
   HF_HOME         folder of the cache and the token [default: ~/.cache/huggingface]
@@ -73,30 +73,70 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.offline || settings.offline {
         return look(args, &named, &Cache::new(&settings.cache));
     }
-    let hub = Hub::new(&settings)?;
     let cancel = Interrupt::new().cancel();
     let bar = Bar::default();
     let mut watch = |event: &Event<'_>| {
         bar.show(event);
         if cancel.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
+    let plan = download(args, &named, &settings, &mut watch, true)?;
+    drop(bar);
+    report(args, &named, &plan, settings.cache)
+}
+
+/// Downloads a model without printing, as `orate pull`, and returns its path. `to` and `include` are the
+/// options of these names.
+///
+/// # Errors
+/// No model or repository has the name; [`orate_hub::Error`] if the download failed or `watch` ended it.
+pub fn pull(
+    model: &str,
+    to: Option<PathBuf>,
+    include: Vec<String>,
+    watch: &mut Watch<'_>,
+) -> anyhow::Result<PathBuf> {
+    let args = Args {
+        model: model.to_owned(),
+        include,
+        to,
+        offline: false,
+        dry_run: false,
+        json: false,
+        insecure: false,
+    };
+    let (named, settings) = (models::named(model)?, Settings::from_env()?);
+    if settings.offline {
+        return models::path(Path::new(model));
+    }
+    let plan = download(&args, &named, &settings, watch, false)?;
+    Ok(path_of(&args, &named, &plan, &settings.cache))
+}
+
+/// Downloads what is missing, and returns what there is then.
+fn download(
+    args: &Args,
+    named: &Named,
+    settings: &Settings,
+    watch: &mut Watch<'_>,
+    prints: bool,
+) -> anyhow::Result<Plan> {
+    let hub = Hub::new(settings)?;
     let target = args.to.clone().map_or(Target::Cache, Target::Folder);
     let patterns: Vec<&str> = match (&args.include[..], named.known) {
         ([], Some(known)) => known.files.to_vec(),
         ([], None) => default_files(&named.repo),
         (include, _) => include.iter().map(String::as_str).collect(),
     };
-    let plan = hub.plan(&named.repo, &patterns, &target, &mut watch)?;
-    check_needs(args, &named, &plan)?;
-    if plan.files.iter().any(|file| !file.is_there) {
-        announce(args, &named, &plan, &hub.page(&named.repo));
+    let plan = hub.plan(&named.repo, &patterns, &target, watch)?;
+    check_needs(args, named, &plan)?;
+    if prints && plan.files.iter().any(|file| !file.is_there) {
+        announce(args, named, &plan, &hub.page(&named.repo));
     }
     if !args.dry_run {
         // Also if nothing is missing: the revision may be new.
-        hub.fetch(&plan, &mut watch)?;
+        hub.fetch(&plan, watch)?;
     }
-    drop(bar);
-    report(args, &named, &plan, settings.cache)
+    Ok(plan)
 }
 
 /// Checks that the repository has what the model needs.

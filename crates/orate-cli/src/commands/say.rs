@@ -1,13 +1,15 @@
 //! `orate say`: speaks a text.
 
 use crate::args::EngineArgs;
-use crate::delivery::{Delivery, OutputArgs, VoiceArgs};
+use crate::delivery::{Delivery, OutputArgs, VoiceArgs, with_voice};
 use crate::input;
 use crate::interrupt::Interrupt;
 use crate::own_options::OwnOptions;
-use orate::{Options, Value};
+use anyhow::Context as _;
+use orate::{Engine, Finish, Lexicon, Options, Script, Speaker, TimedWord, Value, captions, write_output};
 use serde_json::json;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Speak a text into a file or a pipe
@@ -35,6 +37,10 @@ pub struct Args {
 
     #[command(flatten)]
     pub output: OutputArgs,
+
+    /// Also write captions: .srt, .vtt, or .json with the times of all words
+    #[arg(long, value_name = "FILE", value_parser = captions_file)]
+    pub captions: Option<PathBuf>,
 
     /// Write sound while it is made, as to a pipe
     ///
@@ -74,31 +80,121 @@ pub struct SpeechArgs {
     )]
     pub silence: f32,
 
+    /// The text is SSML: breaks, voices, languages, rate, volume, say-as, sub, marks
+    #[arg(long)]
+    pub ssml: bool,
+
+    /// The text has tags: [pause:1.5s] [voice:NAME] [rate:1.1] [lang:de]
+    #[arg(long, conflicts_with = "ssml")]
+    pub tags: bool,
+
+    /// How to say words: a file with a line `word = spelling` for each
+    #[arg(long, value_name = "FILE")]
+    pub lexicon: Option<PathBuf>,
+
+    /// The model's own sound: no trimming, no set loudness
+    #[arg(long, hide_short_help = true)]
+    pub raw: bool,
+
     #[command(flatten)]
     pub own: OwnOptions,
+}
+
+/// A file of captions, by its extension.
+fn captions_file(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match Captions::of(&path) {
+        Some(_) => Ok(path),
+        None => Err("name a file that ends in .srt, .vtt or .json".to_owned()),
+    }
+}
+
+/// Formats of captions.
+#[derive(Clone, Copy)]
+enum Captions {
+    Srt,
+    Vtt,
+    Json,
+}
+
+impl Captions {
+    fn of(path: &Path) -> Option<Captions> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        match &*extension {
+            "srt" => Some(Captions::Srt),
+            "vtt" => Some(Captions::Vtt),
+            "json" => Some(Captions::Json),
+            _ => None,
+        }
+    }
+
+    fn write(self, words: &[TimedWord], text: &str) -> String {
+        match self {
+            Captions::Srt => captions::srt(words),
+            Captions::Vtt => captions::vtt(words),
+            Captions::Json => captions::json(words, text),
+        }
+    }
+}
+
+impl SpeechArgs {
+    /// The script of a text with markup or a lexicon.
+    fn script(&self, text: &str) -> anyhow::Result<Option<Script>> {
+        let script = match (self.ssml, self.tags) {
+            (true, _) => Script::ssml(text, self.lang.as_deref()),
+            (_, true) => Script::tagged(text),
+            _ if self.lexicon.is_some() => Ok(Script::plain(text)),
+            _ => return Ok(None),
+        };
+        let mut script = script.map_err(orate::Error::from)?;
+        if let Some(path) = &self.lexicon {
+            let list = input::read(&[], Some(path))?;
+            let lexicon = Lexicon::parse(list.as_bytes()).with_context(|| path.display().to_string())?;
+            lexicon.apply(&mut script);
+        }
+        Ok(Some(script))
+    }
 }
 
 /// Speaks, writes the output and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    let text_file = args.file.iter().map(|path| ("the text", path.clone())).collect();
-    let output = args.output.check(text_file, &args.engine, &args.voice)?;
-    let text = input::read(&args.text, args.file.as_deref())?;
+    let text_file = args.file.iter().map(|path| ("the text", path.clone()));
+    let lexicon = args.speech.lexicon.iter().map(|path| ("the lexicon", path.clone()));
+    let read: Vec<_> = text_file.chain(lexicon).collect();
+    let captions: Vec<_> = args.captions.iter().map(|path| ("--captions", path.as_path())).collect();
+    let output = args.output.check(read, (&args.engine, &args.voice), &captions)?;
+    let mut text = input::read(&args.text, args.file.as_deref())?;
     let delivery = Delivery::open((&args.output, &args.engine, &args.voice), output, started)?;
     let engine = &delivery.engine;
     // Not earlier: while the user types the text, Ctrl-C should simply end the program.
     let interrupt = Interrupt::new();
-    let SpeechArgs { lang, transcript, silence, own } = &args.speech;
+    let SpeechArgs { lang, transcript, silence, own, raw, .. } = &args.speech;
     let options = args.voice.options(engine, transcript.as_deref(), &interrupt)?;
     let mut options = own.set(Options { language: lang.clone(), silence: *silence, ..options });
     // Audio written to a pipe cannot be retracted.
-    options.whole_pieces =
-        options.get("retries") != Some(&Value::Whole(0)) && delivery.is_file() && !args.stream;
+    options.whole = options.get("retries") != Some(&Value::Whole(0)) && delivery.is_file() && !args.stream;
+    options.word_times = args.captions.is_some();
+    if *raw {
+        options.finish = Finish::NONE;
+    }
+    let script = args.speech.script(&text)?;
     let speaking = Instant::now();
-    let stream = engine.stream(&text, &options)?;
+    let stream = match &script {
+        None => engine.stream(&text, &options)?,
+        Some(script) => {
+            let cast = cast(engine, script, &options)?;
+            engine.stream_script(script, &options, &|name| Ok(cast[name].clone()))?
+        }
+    };
     let beginning = beginning(&text);
-    drop(text); // it may be a book
+    if args.captions.is_none() {
+        drop(std::mem::take(&mut text)); // it may be a book
+    }
     let speech = delivery.write(stream, &interrupt, speaking)?;
+    if let Some((path, format)) = args.captions.as_ref().and_then(|path| Some((path, Captions::of(path)?))) {
+        write_output(path, format.write(&speech.words, &text).as_bytes()).map_err(orate::Error::from)?;
+    }
     let more = json!({
         "characters": speech.characters,
         "finish_reason": speech.finish.map(orate::FinishReason::name),
@@ -107,6 +203,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "options": own.as_json(),
     });
     delivery.report(&speech, &beginning, more)
+}
+
+/// Who speaks for the voices of a script.
+fn cast(engine: &Engine, script: &Script, options: &Options) -> anyhow::Result<BTreeMap<String, Speaker>> {
+    let names = script.segments.iter().filter_map(|segment| segment.voice.as_ref());
+    let speaker = |name: &String| {
+        let options = with_voice(engine, options.clone(), name)?;
+        Ok((name.clone(), Speaker { engine: engine.clone(), options }))
+    };
+    names.map(speaker).collect()
 }
 
 /// First characters of a text, white space collapsed.

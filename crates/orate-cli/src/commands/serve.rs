@@ -4,8 +4,11 @@ use crate::args::{EngineArgs, PlaceArgs};
 use crate::failure::UsageError;
 use crate::print;
 use anyhow::Context;
+use clap::builder::BoolishValueParser;
+use clap::{Args as _, FromArgMatches};
 use orate::{Engine, Options, VoiceStore};
 use orate_server::{Keys, Listener, Served, Server, Settings, is_id};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -13,6 +16,9 @@ use tokio::signal;
 
 /// Environment variable with keys, as lines or between commas.
 const KEYS_VARIABLE: &str = "ORATE_API_KEYS";
+
+/// Name of the built-in voice for clients.
+const BUILT_IN: &str = "orate-default";
 
 /// Serve speech over HTTP, with the routes of OpenAI's API
 #[derive(Debug, clap::Args)]
@@ -26,20 +32,20 @@ Examples:
   curl http://127.0.0.1:8880/v1/audio/speech -o hello.wav -H 'Content-Type: application/json' \\
        -d '{\"model\": \"tts-1\", \"input\": \"Hello.\", \"response_format\": \"wav\"}'
 
-The page at / speaks what is typed there; /openapi.json describes all routes. Options of the \
-server have environment variables, such as ORATE_SERVE_LISTEN.")]
+The page at / is a playground; /openapi.json describes the routes. Options have environment \
+variables, such as ORATE_SERVE_LISTEN.")]
 pub struct Args {
-    /// Where to listen: address and port, or unix:PATH
+    /// Address to listen on: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8880", env = "ORATE_SERVE_LISTEN")]
     listen: String,
 
-    /// Where to answer Home Assistant (Wyoming protocol), such as 127.0.0.1:10200
+    /// Address for Home Assistant (Wyoming protocol), such as 127.0.0.1:10200
     #[arg(long, value_name = "ADDRESS", env = "ORATE_SERVE_WYOMING")]
     wyoming: Option<String>,
 
-    /// Model to serve, as of other commands, with a name or not; may be repeated
+    /// Model to serve, with an optional name; may be repeated [default: built-in voice]
     ///
-    /// The first one answers requests for models of OpenAI. Without any, the built-in voice is served.
+    /// The first one answers requests for OpenAI's models.
     #[arg(
         long = "model",
         short,
@@ -49,15 +55,20 @@ pub struct Args {
     )]
     models: Vec<String>,
 
-    /// Texts that a model speaks at once [default: what suits model and device]
-    #[arg(long, value_name = "N", env = "ORATE_SERVE_STREAMS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Texts that a model speaks at once [default: by model and device]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "ORATE_SERVE_STREAMS",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     streams: Option<u16>,
 
-    /// Requests that may wait for each model; more get an error
+    /// Requests that may wait for each model; further ones get 503
     #[arg(long, value_name = "N", default_value_t = 64, env = "ORATE_SERVE_QUEUE")]
     queue: usize,
 
-    /// Seconds that a request may wait
+    /// Most seconds that a request waits
     #[arg(
         long,
         value_name = "SECONDS",
@@ -67,7 +78,7 @@ pub struct Args {
     )]
     queue_timeout: u64,
 
-    /// Seconds that a request may take
+    /// Most seconds from a free thread to the end of an answer
     #[arg(
         long,
         value_name = "SECONDS",
@@ -77,7 +88,7 @@ pub struct Args {
     )]
     request_timeout: u64,
 
-    /// Seconds that a client may take nothing of its answer
+    /// Most seconds that a client may read nothing of its answer
     #[arg(
         long,
         value_name = "SECONDS",
@@ -87,7 +98,7 @@ pub struct Args {
     )]
     stall_timeout: u64,
 
-    /// Seconds that running requests get after a signal to end
+    /// Seconds to finish running requests after SIGTERM or Ctrl-C
     #[arg(
         long,
         value_name = "SECONDS",
@@ -97,7 +108,7 @@ pub struct Args {
     )]
     drain_timeout: u64,
 
-    /// Connections at once
+    /// Most connections at once
     #[arg(
         long,
         value_name = "N",
@@ -117,20 +128,26 @@ pub struct Args {
     )]
     max_input_chars: usize,
 
-    /// Log lines: text or json
-    #[arg(long, value_name = "FORMAT", default_value = "text", env = "ORATE_SERVE_LOG", value_parser = ["text", "json"])]
+    /// Format of the log: text or json
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "ORATE_SERVE_LOG",
+        value_parser = ["text", "json"]
+    )]
     log: String,
 
-    /// Write texts into the log
-    #[arg(long, env = "ORATE_SERVE_LOG_TEXTS", hide_short_help = true)]
+    /// Log the texts of requests
+    #[arg(long, env = "ORATE_SERVE_LOG_TEXTS", hide_short_help = true, value_parser = switch())]
     log_texts: bool,
 
     /// Print and log nothing but errors
-    #[arg(long, short, env = "ORATE_SERVE_QUIET")]
+    #[arg(long, short, env = "ORATE_SERVE_QUIET", value_parser = switch())]
     quiet: bool,
 
-    /// Tell clients all about failures of model and device; may name paths
-    #[arg(long, env = "ORATE_SERVE_VERBOSE_ERRORS", hide_short_help = true)]
+    /// Send clients details of model and device errors, which may contain paths
+    #[arg(long, env = "ORATE_SERVE_VERBOSE_ERRORS", hide_short_help = true, value_parser = switch())]
     verbose_errors: bool,
 
     #[command(flatten)]
@@ -147,27 +164,27 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Access")]
 struct Access {
-    /// File of keys, a line NAME:SHA256 for each client; also in ORATE_API_KEYS
+    /// File of keys, a line NAME:SHA256 each; further ones in ORATE_API_KEYS
     #[arg(long, value_name = "FILE", env = "ORATE_SERVE_API_KEY_FILE")]
     api_key_file: Option<PathBuf>,
 
-    /// Print a new key for a client, and its line for the file of keys
-    #[arg(long, value_name = "NAME", exclusive = true)]
+    /// Print a new key and its line for the file of keys
+    #[arg(long, value_name = "NAME")]
     new_key: Option<String>,
 
-    /// Let everyone in who reaches an address that is not of this machine alone
-    #[arg(long, env = "ORATE_SERVE_NO_AUTH")]
+    /// Serve without keys on an address that other machines can reach
+    #[arg(long, env = "ORATE_SERVE_NO_AUTH", value_parser = switch())]
     no_auth: bool,
 
     /// List models and voices without a key
-    #[arg(long, env = "ORATE_SERVE_OPEN_LISTS", hide_short_help = true)]
+    #[arg(long, env = "ORATE_SERVE_OPEN_LISTS", hide_short_help = true, value_parser = switch())]
     open_lists: bool,
 
-    /// Requests of one key that run or wait [default: all]
+    /// Most requests of a key that run or wait [default: no limit]
     #[arg(long, value_name = "N", env = "ORATE_SERVE_MAX_PER_KEY", hide_short_help = true)]
     max_per_key: Option<usize>,
 
-    /// Name under which the server is asked for besides localhost; may be repeated
+    /// Further host name that requests to a loopback address may have; may be repeated
     #[arg(
         long,
         value_name = "NAME",
@@ -177,7 +194,7 @@ struct Access {
     )]
     allow_host: Vec<String>,
 
-    /// Origin of pages that may ask, such as https://example.org; may be repeated
+    /// Origin of pages that may send requests, such as https://example.org; may be repeated
     #[arg(
         long,
         value_name = "ORIGIN",
@@ -192,11 +209,11 @@ struct Access {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Voices")]
 struct Voices {
-    /// Take no recordings, and delete no voices
-    #[arg(long, env = "ORATE_SERVE_NO_UPLOADS")]
+    /// Let clients neither add nor delete voices
+    #[arg(long, env = "ORATE_SERVE_NO_UPLOADS", value_parser = switch())]
     no_uploads: bool,
 
-    /// Voices that are kept at most
+    /// Most kept voices
     #[arg(
         long,
         value_name = "N",
@@ -206,7 +223,7 @@ struct Voices {
     )]
     max_voices: usize,
 
-    /// Another name for a voice, such as alloy=F2; may be repeated
+    /// Alias of a voice, such as alloy=F2; may be repeated
     #[arg(
         long,
         value_name = "NAME=VOICE",
@@ -217,6 +234,11 @@ struct Voices {
     alias: Vec<String>,
 }
 
+/// Parses switches in environment variables: 1, true, yes, on, and their opposites.
+fn switch() -> BoolishValueParser {
+    BoolishValueParser::new()
+}
+
 /// Serves until a signal.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(name) = &args.access.new_key {
@@ -225,16 +247,63 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             return Err(UsageError(format!("--new-key {name:?}: {problem}")).into());
         }
         let [key, line] = Keys::generate(name).context("a key needs random numbers")?;
-        print::note(&format!("key of {name}, which is not kept anywhere: {key}"));
+        print::note(&format!("key of {name}, shown only once: {key}"));
         return print::out(&format!("{line}\n"));
     }
+    run_with(args, args.models()?)
+}
+
+/// Serves models as `orate serve` with these arguments (without the name of the command), and returns after
+/// an interrupt or termination signal. `engines` come before the models that the arguments name.
+///
+/// # Errors
+/// As `orate serve`; [`UsageError`] for arguments.
+pub fn serve_models(args: Vec<OsString>, engines: Vec<Engine>) -> anyhow::Result<()> {
+    let command = Args::augment_args(clap::Command::new("serve").no_binary_name(true));
+    let parsed = command.try_get_matches_from(args).and_then(|matches| Args::from_arg_matches(&matches));
+    let args = parsed.map_err(|e| UsageError(first_paragraph(&e.to_string())))?;
+    let named = if engines.is_empty() || !args.models.is_empty() { args.models()? } else { vec![] };
+    let mut models: Vec<(Open, String)> = vec![];
+    for engine in engines {
+        let origin = engine.model_name();
+        let is_built_in = !Path::new(origin).exists();
+        let id = if is_built_in { BUILT_IN.to_owned() } else { id_of(Path::new(origin)) };
+        models.push((Box::new(move || Ok(engine)), id));
+    }
+    models.extend(named);
+    for (i, (_, id)) in models.iter().enumerate() {
+        if models[..i].iter().any(|(_, known)| known == id) {
+            return Err(UsageError(format!("two models are called {id}; serve one of them")).into());
+        }
+    }
+    run_with(&args, models)
+}
+
+/// What an error of clap says, without usage and hints at flags.
+fn first_paragraph(error: &str) -> String {
+    error.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Names of the options of `orate serve` without their dashes, such as `queue-timeout`.
+pub fn serve_options() -> Vec<String> {
+    let command = Args::augment_args(clap::Command::new("serve"));
+    command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+}
+
+/// Opens a model.
+type Open = Box<dyn FnOnce() -> anyhow::Result<Engine> + Send>;
+
+fn run_with(args: &Args, models: Vec<(Open, String)>) -> anyhow::Result<()> {
     let settings = args.settings()?;
-    let models = args.models()?;
+    settings.voices.iter().for_each(VoiceStore::remove_parts);
+    #[cfg(unix)]
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(args, settings, models))
 }
 
-async fn serve(args: &Args, settings: Settings, models: Vec<(EngineArgs, String)>) -> anyhow::Result<()> {
+async fn serve(args: &Args, settings: Settings, models: Vec<(Open, String)>) -> anyhow::Result<()> {
+    let aliases = settings.aliases.clone();
     let server = Server::new(settings);
     let (listener, address) = listen(&args.listen).await?;
     if let Some(address) = &args.wyoming {
@@ -246,9 +315,8 @@ async fn serve(args: &Args, settings: Settings, models: Vec<(EngineArgs, String)
     let quiet = args.quiet;
     let loading = server.clone();
     let loaded = tokio::task::spawn_blocking(move || {
-        let load = |(engine, id): (EngineArgs, String)| {
-            let engine = engine.open()?;
-            let served = Served { id, engine, streams };
+        let load = |(open, id): (Open, String)| {
+            let served = Served { id, engine: open()?, streams };
             warm_up(&served)?;
             if !quiet {
                 print::note(&format!(
@@ -261,6 +329,7 @@ async fn serve(args: &Args, settings: Settings, models: Vec<(EngineArgs, String)
             Ok(served)
         };
         let models = models.into_iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
+        check_aliases(&aliases, &models)?;
         Ok::<_, anyhow::Error>(loading.set_models(models)?)
     });
     let (ended, mut failed) = tokio::sync::oneshot::channel();
@@ -298,7 +367,19 @@ async fn serve(args: &Args, settings: Settings, models: Vec<(EngineArgs, String)
     failure.map_or(Ok(()), Err)
 }
 
-/// Speaks some words, and compiles the plans of as many callers as are served.
+/// Refuses an alias of a voice that no model has.
+fn check_aliases(aliases: &[(String, String)], models: &[Served]) -> Result<(), UsageError> {
+    let own = || models.iter().flat_map(|model| model.engine.voices()).map(|voice| voice.name.as_str());
+    match aliases.iter().find(|(_, voice)| !own().any(|name| name.eq_ignore_ascii_case(voice))) {
+        None => Ok(()),
+        Some((name, voice)) => {
+            let known = own().collect::<Vec<_>>().join(", ");
+            Err(UsageError(format!("--alias {name}={voice}: no model has this voice; there are: {known}")))
+        }
+    }
+}
+
+/// Speaks a text and compiles plans for as many callers as are served.
 fn warm_up(served: &Served) -> anyhow::Result<()> {
     if !served.engine.facts().can_speak || needs_more_than_a_text(&served.engine) {
         return Ok(());
@@ -306,20 +387,21 @@ fn warm_up(served: &Served) -> anyhow::Result<()> {
     Ok(served.engine.warm_up_for_callers(&Options::default(), served.streams())?)
 }
 
-/// Whether the model speaks only with a voice or instruction of the request.
+/// Whether the model needs a voice or instruction in each request.
 fn needs_more_than_a_text(engine: &Engine) -> bool {
     engine.stream("Warm up.", &Options::default()).is_err()
 }
 
 impl Args {
-    /// Texts that models speak at once, as far as that is known before they are opened.
+    /// Texts that models speak at once, as far as known before they are opened.
     pub fn utterances(&self) -> u32 {
         self.streams.map_or(16, u32::from)
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {
         let mut text = match &self.access.api_key_file {
-            Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("--api-key-file {}: cannot read it", path.display()))?,
             None => String::new(),
         };
         let name = self.access.api_key_file.as_ref().map(|path| path.display().to_string());
@@ -334,8 +416,8 @@ impl Args {
         self.wyoming.iter().try_for_each(|address| check_address("--wyoming", address))?;
         let is_local = is_local(&self.listen);
         if !is_local && keys.is_empty() && !self.access.no_auth {
-            let problem = "others than this machine can reach it, and there are no keys; give --api-key-file \
-                           FILE (`orate serve --new-key NAME` makes keys), or let everyone in with --no-auth";
+            let problem = "other machines can reach it, and there are no keys; give --api-key-file FILE \
+                           (`orate serve --new-key NAME` makes keys), or serve without keys by --no-auth";
             return Err(UsageError(format!("--listen {}: {problem}", self.listen)).into());
         }
         let alias = |alias: &String| match alias.split_once('=') {
@@ -344,6 +426,13 @@ impl Args {
             }
             _ => Err(UsageError(format!("--alias {alias}: write NAME=VOICE, such as alloy=F2"))),
         };
+        let is_origin = |origin: &String| {
+            origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'))
+        };
+        if let Some(origin) = self.access.cors_origin.iter().find(|origin| !is_origin(origin)) {
+            let problem = "write each origin as pages have it, such as https://example.org";
+            return Err(UsageError(format!("--cors-origin {origin}: {problem}")).into());
+        }
         let own = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
         let hosts = own.into_iter().chain(self.access.allow_host.iter().cloned()).collect();
         let seconds = Duration::from_secs;
@@ -373,12 +462,15 @@ impl Args {
     }
 
     /// Models, and the names to serve them under.
-    fn models(&self) -> anyhow::Result<Vec<(EngineArgs, String)>> {
-        let engine = |model| EngineArgs { model, place: self.place.clone() };
+    fn models(&self) -> anyhow::Result<Vec<(Open, String)>> {
+        let engine = |model| {
+            let args = EngineArgs { model, place: self.place.clone() };
+            Box::new(move || args.open()) as Open
+        };
         if self.models.is_empty() {
-            return Ok(vec![(engine(None), "orate-default".to_owned())]);
+            return Ok(vec![(engine(None), BUILT_IN.to_owned())]);
         }
-        let mut all: Vec<(EngineArgs, String)> = vec![];
+        let mut all: Vec<(Open, String)> = vec![];
         for model in &self.models {
             let (path, id) = match model.rsplit_once('=') {
                 Some((path, id)) => (path, id.to_owned()),
@@ -409,7 +501,7 @@ fn id_of(path: &Path) -> String {
 fn check_address(option: &str, address: &str) -> Result<(), UsageError> {
     let has_port =
         address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if has_port || address.starts_with("unix:") {
+    if has_port || address.strip_prefix("unix:").is_some_and(|path| !path.is_empty()) {
         return Ok(());
     }
     Err(UsageError(format!("{option} {address}: write an address and a port, such as 127.0.0.1:8880")))
@@ -430,15 +522,15 @@ async fn listen(address: &str) -> anyhow::Result<(Listener, String)> {
     if let Some(path) = address.strip_prefix("unix:") {
         #[cfg(unix)]
         {
-            // A socket that a killed server has left behind, and nobody listens to.
+            // A stale socket of a killed server.
             if std::os::unix::net::UnixStream::connect(path).is_err()
                 && std::fs::symlink_metadata(path)
                     .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()))
             {
                 std::fs::remove_file(path)?;
             }
-            let listener =
-                tokio::net::UnixListener::bind(path).with_context(|| format!("--listen {address}"))?;
+            let listener = tokio::net::UnixListener::bind(path)
+                .with_context(|| format!("--listen {address}: cannot listen there"))?;
             return Ok((Listener::Unix(listener), address.to_owned()));
         }
         #[cfg(not(unix))]
@@ -450,10 +542,16 @@ async fn listen(address: &str) -> anyhow::Result<(Listener, String)> {
 }
 
 async fn bind(option: &str, address: &str) -> anyhow::Result<TcpListener> {
-    let advice = "is another server there? choose another port, or end that one";
-    TcpListener::bind(address).await.map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => UsageError(format!("{option} {address}: {e}")).into(),
-        _ => anyhow::Error::from(e).context(format!("{option} {address}: cannot listen there; {advice}")),
+    use std::io::ErrorKind;
+    TcpListener::bind(address).await.map_err(|e| {
+        let advice = match e.kind() {
+            ErrorKind::InvalidInput => return UsageError(format!("{option} {address}: {e}")).into(),
+            ErrorKind::AddrInUse => "; another server is there: end it, or choose another port",
+            ErrorKind::AddrNotAvailable => "; this machine has no such address",
+            ErrorKind::PermissionDenied => "; ports below 1024 need rights: choose another port",
+            _ => "",
+        };
+        anyhow::Error::from(e).context(format!("{option} {address}: cannot listen there{advice}"))
     })
 }
 
@@ -481,6 +579,19 @@ fn notify(state: &str) {
     }
     #[cfg(not(unix))]
     let _ = state;
+}
+
+/// Allows as many open files as the system does: a usual limit of 1024 is less than the connections.
+#[cfg(unix)]
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls read or write this struct only.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 /// Waits for Ctrl-C or a termination signal.

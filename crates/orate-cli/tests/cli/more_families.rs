@@ -25,7 +25,8 @@ fn every_command_knows_a_new_family() {
     let json =
         |args: &[&str]| -> serde_json::Value { serde_json::from_str(&run(args)).expect("one JSON object") };
 
-    let spoken = json(&["say", "Hello", "--model", "model", "--volume", "0.9", "-o", "a.wav", "--json"]);
+    let spoken =
+        json(&["say", "Hello", "--model", "model", "--volume", "0.9", "--raw", "-o", "a.wav", "--json"]);
     assert_eq!(spoken["duration_s"], 0.25, "5 letters of 400 samples: {spoken}");
     assert_eq!(spoken["options"], serde_json::json!({ "volume": 0.9 }));
     let help = run(&["say", "-h"]);

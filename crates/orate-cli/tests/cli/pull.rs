@@ -288,7 +288,7 @@ fn two_processes_download_a_file_once() {
     let [one, two] = [start(), start()].map(|child| child.wait_with_output().unwrap());
     assert!(one.status.success() && two.status.success());
     let stderr = String::from_utf8_lossy(&[one.stderr, two.stderr].concat()).into_owned();
-    assert!(stderr.contains("another process downloads this file"), "{stderr}");
+    assert!(stderr.contains("another process is downloading this file"), "{stderr}");
     assert_whole(&folder, &files);
     assert_eq!(hub.downloads("onnx/a_large.onnx", &large).len(), 1);
 }

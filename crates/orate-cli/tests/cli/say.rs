@@ -167,7 +167,7 @@ fn a_long_text_comes_in_pieces_with_silence_between() {
 fn speech_options_change_what_is_heard() {
     let folder = Folder::new();
     let duration = |more: &[&str]| {
-        let args = [&["say", "On 12 May it was 3 degrees.", "-o", "a.wav", "--json"], more].concat();
+        let args = [&["say", "On 12 May it was 3 degrees.", "-o", "a.wav", "--json", "--raw"], more].concat();
         folder.orate(&args).ok().json()["duration_s"].as_f64().unwrap()
     };
     let usual = duration(&[]);
@@ -179,6 +179,63 @@ fn speech_options_change_what_is_heard() {
     let untrimmed = duration(&["--no-trim"]);
     assert!(untrimmed >= usual && (untrimmed * 24_000.0 / 1800.0).fract().abs() < 1e-6, "{untrimmed} s");
     assert!(duration(&["--steps", "1"]) == usual, "steps change the sound, not the length");
+}
+
+#[test]
+fn captions_are_of_the_text_as_it_was_typed() {
+    let folder = Folder::new();
+    let text = "Dr. Smith paid $3.50. [pause:1s] Then he left for Boston.";
+    let say = |captions: &str| {
+        folder.orate(&["say", "--tags", text, "-o", "a.wav", "--captions", captions]).ok();
+        std::fs::read_to_string(folder.path(captions)).expect("was written")
+    };
+    let all: serde_json::Value = serde_json::from_str(&say("a.json")).expect("JSON");
+    let words = all["words"].as_array().expect("a list");
+    assert_eq!(words.len(), 9, "{all}");
+    for word in words {
+        let at = |i: usize| word["span"][i].as_u64().expect("a number") as usize;
+        assert_eq!(&text[at(0)..at(1)], word["word"].as_str().expect("a word"));
+        assert_eq!(word["source"], "attention");
+    }
+    let time = |i: usize, name: &str| words[i][name].as_f64().expect("a number");
+    assert!(time(4, "start") - time(3, "end") > 1.0, "the pause: {all}");
+    let (srt, vtt) = (say("a.srt"), say("a.vtt"));
+    assert!(srt.starts_with("1\n00:00:00,0") && srt.contains("Dr. Smith paid $3.50."), "{srt}");
+    // They replace nothing that is read.
+    std::fs::create_dir(folder.path("model")).expect("room");
+    folder.write("model/tts.json", "{}");
+    let args = ["say", "Hi.", "--model", "model", "--captions", "model/tts.json"];
+    folder.orate(&args).fails(2, &["--captions", "the model is read from there"]);
+    assert_eq!(std::fs::read_to_string(folder.path("model/tts.json")).expect("is there"), "{}");
+    assert!(vtt.starts_with("WEBVTT\n") && vtt.contains("Then he left for Boston."), "{vtt}");
+}
+
+#[test]
+fn markup_and_lexicons_change_what_is_said() {
+    let folder = Folder::new();
+    let duration = |more: &[&str]| {
+        let args = [&["say", "-o", "a.wav", "--json"], more].concat();
+        folder.orate(&args).ok().json()["duration_s"].as_f64().expect("a number")
+    };
+    let usual = duration(&["Hello there."]);
+    let pause = "<speak>Hello there.<break time='2s'/></speak>";
+    assert!((duration(&["--ssml", pause]) - usual - 2.0).abs() < 0.01);
+    assert!(duration(&["--tags", "[rate:0.8] Hello there."]) > 1.1 * usual);
+    folder.write("words.txt", "# names\nthere = everybody over there\n");
+    assert!(duration(&["Hello there.", "--lexicon", "words.txt"]) > 1.3 * usual);
+    folder.write("wrong.txt", "there\n");
+    for (status, args, words) in [
+        (1, &["--ssml", "<speak>Hello"][..], &["line 1", "XML"][..]),
+        (1, &["--tags", "[pause:long] Hello"], &["pause"]),
+        (2, &["--tags", "[voice:nobody] Hello"], &["nobody", "default"]),
+        (1, &["Hello", "--lexicon", "wrong.txt"], &["wrong.txt", "line 1"]),
+        (1, &["Hello", "--lexicon", "missing.txt"], &["missing.txt"]),
+        (2, &["Hello", "--captions", "a.txt"], &[".srt", ".vtt"]),
+        (1, &["Hello", "--lexicon", "words.txt", "--captions", "missing/a.srt"], &["missing/a.srt"]),
+    ] {
+        folder.orate(&[&["say", "-o", "b.wav"], args].concat()).fails(status, words);
+    }
+    assert!(!folder.path("b.wav").exists());
 }
 
 #[test]

@@ -284,8 +284,19 @@ fn qwen3_models_speak() {
     write_random_qwen3_tts("custom_voice", &folder.path("custom"), 1).unwrap();
     let voices = folder.orate(&["voices", "--model", "custom", "--json"]).ok().json();
     assert_eq!(voices["voices"].as_array().unwrap().len(), 9);
-    let say =
-        ["say", "Hello.", "--model", "custom", "--voice", "vivian", "--lang", "en", "--max-frames", "2"];
+    let say = [
+        "say",
+        "Hello.",
+        "--model",
+        "custom",
+        "--voice",
+        "vivian",
+        "--lang",
+        "en",
+        "--max-frames",
+        "2",
+        "--raw",
+    ];
     let json =
         folder.orate(&[&say[..], &["-o", "a.wav", "--json", "--instruct", "calm"]].concat()).ok().json();
     assert_eq!((&json["finish_reason"], &json["voice"]), (&json!("length"), &json!("vivian")));

@@ -130,7 +130,7 @@ impl Attention<'_> {
         words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
         let last = o.optional(3);
         let (lens, first, bias) = match self.mask {
-            _ if self.bias => (Pointer::Null, Pointer::Null, last),
+            _ if self.bias => (o.optional(4), Pointer::Null, last),
             _ if self.mask.has_positions() => (Pointer::Null, last, Pointer::Null),
             _ => (last, Pointer::Null, Pointer::Null),
         };

@@ -3,7 +3,10 @@
 //! Times are those of an H200, printed by `bench::cuts_of_products`; tuning changes only this file.
 
 use crate::driver::Facts;
-use crate::kernels::{CLUSTER_ARCH, TALL, TENSOR_ARCH, WIDE, tall_program, wide_program};
+use crate::kernels::{
+    CLUSTER_ARCH, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WIDE, tall_program, warpgroup_program,
+    wide_program,
+};
 use orate_graph::Precision;
 
 /// Channels per block, and warps that share its sums, in `kernels/matmul.cu`.
@@ -37,14 +40,83 @@ const TALL_PIECE: usize = 32;
 /// See [`TALL_CHANNELS`].
 const TALL_STAGES: usize = 3;
 
-/// For `kernels/matmul_wide.cu`: channels of a block, which are as many as its rows; channels of x per stage.
+/// For `kernels/matmul_wide.cu` and `kernels/matmul_warpgroup.cu`: rows of a block, and channels of four
+/// warps; channels of x per stage.
 const WIDE_SIDE: usize = 64;
 /// See [`WIDE_SIDE`].
 pub(super) const WIDE_DEPTH: usize = 64;
 /// Rows that the taps of a convolution may reach beyond those of a block.
 const WIDE_REACH: usize = 8;
-/// Threads of a group of warps.
+/// Threads of four warps.
 const WIDE_THREADS: usize = 128;
+
+/// A kernel of `kernels/matmul_wide.cu` or of `kernels/matmul_warpgroup.cu`.
+struct Wide {
+    /// Without and with taps.
+    functions: [&'static str; 2],
+    program: fn(Precision) -> Option<&'static str>,
+    /// Groups of warps that share K, and sets of four warps in each, which have channels of their own.
+    groups: usize,
+    warpgroups: usize,
+    /// Rows that shared memory has for the sake of its banks.
+    padding: usize,
+    /// Microseconds of a block and, in addition, of each 16 of K: alone on its multiprocessor, and with
+    /// others.
+    alone: (f64, f64),
+    among: (f64, f64),
+}
+
+const WIDES: [Wide; 2] = [
+    Wide {
+        functions: WIDE[0],
+        program: wide_program,
+        groups: 2,
+        warpgroups: 1,
+        padding: 2,
+        alone: (2.3, 0.115),
+        among: (2.3, 0.2),
+    },
+    Wide {
+        functions: WIDE[1],
+        program: wide_program,
+        groups: 4,
+        warpgroups: 1,
+        padding: 2,
+        alone: (2.3, 0.09),
+        among: (2.3, 0.09),
+    },
+];
+
+const WARPGROUPS: [Wide; 3] = [
+    Wide {
+        functions: WARPGROUP[0],
+        program: warpgroup_program,
+        groups: 4,
+        warpgroups: 1,
+        padding: 1,
+        alone: (1.9, 0.058),
+        among: (1.9, 0.058),
+    },
+    Wide {
+        functions: WARPGROUP[1],
+        program: warpgroup_program,
+        groups: 2,
+        warpgroups: 1,
+        padding: 1,
+        alone: (0.9, 0.09),
+        among: (1.3, 0.13),
+    },
+    Wide {
+        functions: WARPGROUP[2],
+        program: warpgroup_program,
+        groups: 1,
+        warpgroups: 2,
+        padding: 1,
+        alone: (1.7, 0.12),
+        among: (1.2, 0.26),
+    },
+];
+
 /// Fewest rows of a matmul whose weights are joined with those of others for this kernel.
 pub(super) const WIDE_LEAST: usize = 128;
 
@@ -219,8 +291,10 @@ pub(super) fn blocks(
     let Sizes { k, channels, dilation, .. } = sizes;
     let reach = if kind.convolves { (k / channels.max(1)).saturating_sub(1) * dilation } else { 0 };
     let tall = tall_block(precision, sizes, reach, facts).filter(|_| !kind.is_joined);
-    let wide =
-        (0..WIDE.len()).filter_map(move |i| wide_block(i, precision, sizes, (kind.convolves, reach), facts));
+    let kernels = if facts.arch == WARPGROUP_ARCH { &WARPGROUPS[..] } else { &WIDES };
+    let wide = kernels
+        .iter()
+        .filter_map(move |kernel| wide_block(kernel, precision, sizes, (kind.convolves, reach), facts));
     wide.filter(move |_| !kind.has_history).chain(tall)
 }
 
@@ -241,32 +315,29 @@ fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -
 }
 
 fn wide_block(
-    i: usize,
+    kernel: &Wide,
     precision: Precision,
     sizes: Sizes,
     (convolves, reach): (bool, usize),
     facts: &Facts,
 ) -> Option<Block> {
     let Sizes { rows, k, n, time, channels, .. } = sizes;
-    let groups = 2 << i;
-    let height = WIDE_SIDE + if convolves { WIDE_REACH } else { 0 } + 2;
-    let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(WIDE_SIDE);
-    // Blocks that a multiprocessor runs at a time: with two, each takes longer per 16 of K.
-    let places = facts.multiprocessors.max(1) as usize * (4 / groups);
-    let step = match groups {
-        4 => 0.09,
-        _ if 2 * blocks <= places => 0.115,
-        _ => 0.2,
+    let side = kernel.warpgroups * WIDE_SIDE;
+    let height = WIDE_SIDE + if convolves { WIDE_REACH } else { 0 } + kernel.padding;
+    let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(side);
+    let (waves, (fixed, step)) = match blocks.div_ceil(facts.multiprocessors.max(1) as usize) {
+        0 | 1 => (1, kernel.alone),
+        each => (each.div_ceil(4 / (kernel.groups * kernel.warpgroups)), kernel.among),
     };
     let block = Block {
-        program: wide_program(precision)?,
-        function: WIDE[i][usize::from(convolves)],
-        channels: WIDE_SIDE,
+        program: (kernel.program)(precision)?,
+        function: kernel.functions[usize::from(convolves)],
+        channels: side,
         rows: WIDE_SIDE,
-        threads: groups * WIDE_THREADS,
+        threads: kernel.groups * kernel.warpgroups * WIDE_THREADS,
         // Two stages of rows, each in 16 bits; then sums.
-        shared: groups * usize::max(2 * WIDE_DEPTH * height * 2, 4 * WIDE_SIDE * (WIDE_SIDE + 4)),
-        time: 1.3 + blocks.div_ceil(places) as f64 * (2.3 + (k / 16) as f64 * step),
+        shared: kernel.groups * usize::max(2 * WIDE_DEPTH * height * 2, 4 * WIDE_SIDE * (side + 4)),
+        time: 1.3 + waves as f64 * (fixed + (k / 16) as f64 * step),
     };
     (channels.is_multiple_of(WIDE_DEPTH) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)
 }
@@ -288,6 +359,24 @@ pub(super) fn product_shared(t: Tiling) -> usize {
 mod tests {
     use super::*;
     use crate::lower::tests::facts;
+
+    #[test]
+    fn only_hopper_multiplies_in_warpgroups() {
+        let sizes = Sizes { rows: 1400, k: 1024, n: 256, time: 1400, channels: 1024, dilation: 1, left: 0 };
+        let kind = Kind { convolves: false, has_history: false, is_joined: false };
+        for (arch, program) in [
+            (80, "matmul_wide-bf16"),
+            (89, "matmul_wide-bf16"),
+            (90, "matmul_warpgroup-bf16"),
+            (100, "matmul_wide-bf16"),
+            (120, "matmul_wide-bf16"),
+        ] {
+            let facts = facts(arch);
+            let t = tiling(sizes.rows, sizes.k, sizes.n, &[1, 3, 5, 9], &facts);
+            let block = block_instead(t, Precision::Bf16, sizes, kind, &facts).expect("is faster");
+            assert_eq!(block.program, program, "sm_{arch}");
+        }
+    }
 
     #[test]
     fn cuts_fit_the_device() {

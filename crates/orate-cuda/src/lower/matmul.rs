@@ -1,5 +1,5 @@
-//! Matmuls and convolutions: launches of `kernels/matmul.cu`, `kernels/matmul_tall.cu` and
-//! `kernels/matmul_wide.cu`.
+//! Matmuls and convolutions: launches of `kernels/matmul.cu` and, for many rows, of `kernels/matmul_tall.cu`,
+//! `kernels/matmul_wide.cu` and `kernels/matmul_warpgroup.cu`.
 
 use super::cuts::{Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_instead, product_shared, tiling};
 use super::operands::{Operands, activation_number};

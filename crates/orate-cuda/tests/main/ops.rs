@@ -68,8 +68,8 @@ fn networks_at_their_real_widths() {
     }
 }
 
-/// Matmuls for `kernels/matmul_tall.cu` and `kernels/matmul_wide.cu`, which op cases are too small for; unit
-/// tests of the lowering check which of these select them.
+/// Matmuls for the kernels of many rows (`kernels/matmul_tall.cu` and others), which op cases are too small
+/// for; unit tests of the lowering check which of these select them.
 fn products_of_many_rows() -> Vec<Case> {
     let case = |name: &str, shape: [usize; 3], build: &dyn Fn(&mut Graph, Value) -> Result<Value>| {
         let mut g = Graph::new(name);

@@ -171,7 +171,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         return row_call(o, *heads, *scale, first);
     }
     let d = q[2] / heads;
-    let lens = o.step.node.inputs.len() == 4 && !mask.has_positions() && !bias;
+    let lens = o.step.node.inputs.len() == if *bias { 5 } else { 4 } && !mask.has_positions();
     let parts = Parts { lens, relative: relative.is_some(), bias: *bias };
     let earlier = k[1].saturating_sub(q[1]);
     let (seen, first) = match *mask {
@@ -197,7 +197,8 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(tables[0])
         .number(tables[1])
         .number(q[2] / k[2])
-        .number(seen);
+        .number(seen)
+        .place(if *bias { o.place(3) } else { o.last() });
     let limit = o.can.workgroup_bytes as usize;
     let (variant, queries) = match is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) {
         true => (tile_variant(d, parts), TILE),

@@ -94,7 +94,9 @@ fn variants() -> Vec<Variant> {
     let biased = attention::Parts { bias: true, ..attention::Parts::default() };
     all.extend([33, 64].map(|d| attention::variant(d, AttentionMask::None, biased, DType::F32)));
     let lens = attention::Parts { lens: true, ..attention::Parts::default() };
-    for parts in [biased, lens, attention::Parts::default()] {
+    let both = attention::Parts { lens: true, ..biased };
+    all.extend([33, 64].map(|d| attention::variant(d, AttentionMask::None, both, DType::F32)));
+    for parts in [biased, lens, both, attention::Parts::default()] {
         all.extend([4, 48, 64, 128].map(|d| attention::tile_variant(d, parts)));
     }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);

@@ -142,6 +142,16 @@ impl Graph {
         self.push_with(op, &[q, k, v], last, None)
     }
 
+    /// Attention with a bias of the scores, in which `lens` hide keys past each row's length.
+    pub fn biased_attention(
+        &mut self,
+        op: Op,
+        [q, k, v, bias]: [Value; 4],
+        lens: Option<Value>,
+    ) -> Result<Value> {
+        self.push_with(op, &[q, k, v, bias], lens, None)
+    }
+
     /// Scores of queries with relative positions `[1, 2T − 1, H·D]`; see [`Op::RelativeScores`].
     pub fn relative_scores(&mut self, q: Value, p: Value, heads: usize, scale: f32) -> Result<Value> {
         self.push(Op::RelativeScores { heads, scale }, &[q, p], None)

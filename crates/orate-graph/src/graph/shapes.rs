@@ -313,7 +313,8 @@ fn attention(
     relative: Option<&RelativePositions>,
     bias: bool,
 ) -> Result<Shape, String> {
-    need(matches!(o.inputs.len(), 3 | 4), || "q, k, v and perhaps lengths or a bias")?;
+    let most = if bias { 5 } else { 4 };
+    need((3..=most).contains(&o.inputs.len()), || "q, k, v and perhaps a bias and lengths")?;
     let (q, k, v) = (o.float(0)?, o.kept(1)?, o.kept(2)?);
     let dtype = o.inputs[1].dtype;
     need(o.inputs[2].dtype == dtype, || "keys and values of one type")?;
@@ -337,8 +338,11 @@ fn attention(
         let scores = [b, heads, tq, tk];
         let fits = mask == AttentionMask::None && relative.is_none();
         need(fits, || "no mask and no relative terms with a bias of the scores")?;
-        let fits = o.inputs.len() == 4 && o.float(3)?.dims() == scores;
+        let fits = o.inputs.len() > 3 && o.float(3)?.dims() == scores;
         need(fits, || format!("a bias {} as operand 3", Shape::from(scores)))?;
+        if o.inputs.len() == 5 {
+            o.lens(4, bk)?;
+        }
     } else if mask.has_positions() {
         o.first(3, b)?;
     } else if o.inputs.len() == 4 {

@@ -353,7 +353,7 @@ fn refusals_say_what_to_do() {
     };
     let error = plan(REPO, &["*.gguf"]).unwrap_err();
     assert!(
-        error.kind() == ErrorKind::NotFound && error.to_string().contains("no file fits *.gguf"),
+        error.kind() == ErrorKind::NotFound && error.to_string().contains("no file matches *.gguf"),
         "{error}"
     );
     let error = plan("Supertone/supertonic-2@v9", &PATTERNS).unwrap_err();
@@ -477,7 +477,7 @@ fn hostile_lists_are_refused_whole() {
         (|_| Reply { is_endless: true, ..Reply::new(200).body(vec![b'['; 64 << 10]) }, "no end"),
         (|_| Reply::new(200).body("<html>sign in</html>"), "is not JSON"),
         (|_| Reply::new(200).body(r#"{"sha":"../../..","siblings":[]}"#), "names no commit"),
-        (|_| Reply::new(200).body(format!(r#"{{"sha":"{COMMIT}","siblings":[]}}"#)), "no file fits"),
+        (|_| Reply::new(200).body(format!(r#"{{"sha":"{COMMIT}","siblings":[]}}"#)), "no file matches"),
     ];
     for (reply, problem) in replies {
         let (hub, cache) = (Imitation::new(&files(), move |_, good| good.map(reply)), folder());

@@ -16,7 +16,8 @@ use super::encoders::{ENCODER_RATE, Encoders, FEATURES_PER_CODE, HOP, features};
 use super::growing::cross_fade;
 use super::options::Options as Own;
 use super::pipeline::Chatterbox;
-use super::s3gen::{FlowSettings, Noise, Reference};
+use super::s3gen::{Noise, Reference};
+use super::s3gen_plans::FlowSettings;
 use super::speak::check;
 use crate::pieces::Progress;
 use crate::{Chunk, Chunks, Conversion, ModelError, OptionSet, Options};
@@ -79,7 +80,7 @@ impl Converting {
         options: &Options,
     ) -> Result<Converting, ModelError> {
         let reference = model.converting_voice(options)?.reference;
-        let progress = Progress::new(options, model.sample_rate());
+        let progress = Progress::new(&Options { first_piece: 0, ..options.clone() });
         let slow = resample_sinc(samples, sample_rate, ENCODER_RATE, SincFilter::SoxrHq)?;
         progress.cancel.check()?;
         let mel = features(&slow)?;
@@ -130,8 +131,8 @@ impl Converting {
         self.tail = if own.end < all { samples.split_off(samples.len() - FADE) } else { vec![] };
         let index = self.progress.index;
         self.progress.index += 1;
-        let text = String::new();
-        Ok(Chunk { samples, text, index, counters, prefix_rows: 0, finish: None, attempts: 1 })
+        let ends_piece = own.end == all;
+        Ok(Chunk { samples, index, ends_piece, counters, attempts: 1, ..Chunk::default() })
     }
 
     /// Samples of some codes of the source.
@@ -151,8 +152,9 @@ impl Converting {
             true => seed,
             false => Noise::Given { latent: &latent, phases: &[], source: &[], pitch: None },
         };
-        session.mel(&self.codes[codes.clone()], self.flow, noise, &self.progress.cancel)?;
-        let samples = session.vocode(0..session.frames(), seed)?;
+        let part = 0..session.frames(codes.len());
+        session.mel(&self.codes[codes.clone()], part, (self.flow, noise), &self.progress.cancel)?;
+        let samples = session.vocode(seed)?;
         check(&samples)?;
         Ok((samples, session.counters()))
     }
@@ -186,7 +188,7 @@ fn noise(model: &Chatterbox, frames: usize, seed: u64) -> Result<Vec<f32>, Model
     g.output(NOISE, normal)?;
     let mut memory = model.device().memory();
     memory.set_index(SEED, seed);
-    model.s3gen().plans().compile(g)?.run(&mut *memory)?;
+    model.s3gen().plans().cache.compile(g)?.run(&mut *memory)?;
     let mut noise = vec![];
     memory.read_f32(NOISE, &mut noise)?;
     Ok(noise)

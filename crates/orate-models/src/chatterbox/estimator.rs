@@ -1,8 +1,8 @@
 //! Estimator of the flow: from noise to a mel spectrogram, in a few Euler steps.
 //!
 //! ```text
-//! x, mu, speaker, condition    [R, F, 320]   side by side; R = 2 with guidance, the second row without mu,
-//!                                            speaker and condition
+//! x, mu, speaker, condition    [R, F, 320]   side by side; with guidance R is twice the callers, and the
+//!                                            second half is without mu, speaker and condition
 //! down                         [R, F, C]     residual block, transformer blocks, causal convolution
 //! middle × 12                  [R, F, C]     residual block, transformer blocks
 //! up                           [R, F, C]     as down, after joining what went into its convolution
@@ -17,14 +17,18 @@
 //! Official class: `ConditionalDecoder` of CosyVoice. Weights below `flow.decoder.estimator`.
 
 use super::config::{EstimatorConfig, MEL};
-use super::flow_encoder::{CONDITION, MU, SPEAKER};
+use super::flow_encoder::{FRAME_LENGTHS, Rows};
 use crate::blocks::{Conv, Scope, tap_channels_first};
 use orate_graph::{Activation, AttentionMask, DType, Factor, Graph, GraphError, Op, Scalar, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// The mel spectrogram while it is made, `[1, F, 80]`.
+/// The mel spectrogram while it is made, `[B, F, 80]` for B callers.
 pub const LATENT: &str = "latent";
+/// The mel spectrogram of the prompt, then zeros, `[B, F, 80]`.
+pub const CONDITION: &str = "condition";
+/// What x is beside in all steps, `[R, F, 240]`.
+const GIVEN: &str = "given";
 /// Where each step begins, `[S]`.
 pub const TIMES: &str = "times";
 /// Where each step ends, `[S]`; only for meanflow.
@@ -44,7 +48,7 @@ const TAPS: usize = 3;
 const INPUTS: usize = 4;
 
 impl EstimatorConfig {
-    /// Rows of a step: with and without what is to be spoken.
+    /// Rows of a caller: with and without what is to be spoken.
     pub fn rows(&self) -> usize {
         if self.is_meanflow { 1 } else { 2 }
     }
@@ -64,10 +68,33 @@ fn scope() -> Scope<'static> {
     Scope::new("flow.decoder.estimator")
 }
 
-/// Builds what all `steps` steps share. Reads [`TIMES`], and for meanflow [`ENDS`]; writes the rows that
-/// depend on time.
-pub fn prepare(g: &mut Graph, c: &EstimatorConfig, steps: usize) -> Result<()> {
-    let (w, width) = (scope(), c.time);
+/// Builds what all `steps` steps share. Reads [`CONDITION`], [`TIMES`], and for meanflow [`ENDS`]; writes
+/// what x is beside, and the rows that depend on time.
+pub fn prepare(
+    g: &mut Graph,
+    c: &EstimatorConfig,
+    all: Rows,
+    [mu, speaker]: [Value; 2],
+    steps: usize,
+) -> Result<()> {
+    let (w, width, frames) = (scope(), c.time, all.frames());
+    // A row that is repeated: a device keeps constants, and there are many lengths.
+    let zeros = |g: &mut Graph, width: usize, rows: usize| {
+        let zeros = g.constant(Weight::fill(0.0, [1, width]), rows * frames)?;
+        g.reshape(zeros, [rows, frames, width])
+    };
+    let one = zeros(g, MEL, 1)?;
+    let speakers = one_below_the_other(g, all.rows, |g, row| {
+        let speaker = g.slice(speaker, 0, row, 1)?;
+        g.add_row(one, speaker)
+    })?;
+    let condition = g.input(CONDITION, DType::F32, [all.rows, frames, MEL])?;
+    let mut given = g.concat(&[mu, speakers, condition], 2)?;
+    if c.rows() == 2 {
+        let without = zeros(g, (INPUTS - 1) * MEL, all.rows)?;
+        given = g.concat(&[given, without], 0)?;
+    }
+    g.output(GIVEN, given)?;
     let mut embedded = |name: &str| -> Result<Value> {
         let times = g.input(name, DType::F32, [steps])?;
         let x = g.time_embedding(times, INPUTS * MEL)?; // [S, 320]
@@ -90,31 +117,33 @@ pub fn prepare(g: &mut Graph, c: &EstimatorConfig, steps: usize) -> Result<()> {
     Ok(())
 }
 
-/// Builds a step for `frames` frames. Replaces [`LATENT`].
-pub fn step(g: &mut Graph, c: &EstimatorConfig, frames: usize, steps: usize) -> Result<()> {
-    let index = g.scalar(STEP);
-    let x = g.state(LATENT, DType::F32, [1, frames, MEL])?;
-    let mu = g.input(MU, DType::F32, [1, frames, MEL])?;
-    let speaker = g.input(SPEAKER, DType::F32, [1, MEL])?;
-    let condition = g.input(CONDITION, DType::F32, [1, frames, MEL])?;
-    // A row that is repeated: a device keeps constants, and there are many lengths.
-    let zeros = g.constant(Weight::fill(0.0, [1, MEL]), frames)?;
-    let zeros = g.reshape(zeros, [1, frames, MEL])?;
-    let speaker = g.add_row(zeros, speaker)?;
-    let mut all = g.concat(&[x, mu, speaker, condition], 2)?; // [1, F, 320]
-    if c.rows() == 2 {
-        let without = g.concat(&[x, zeros, zeros, zeros], 2)?;
-        all = g.concat(&[all, without], 0)?;
-    }
+/// Joins `rows` values `[1, …]`.
+pub(super) fn one_below_the_other(
+    g: &mut Graph,
+    rows: usize,
+    value: impl Fn(&mut Graph, usize) -> Result<Value>,
+) -> Result<Value> {
+    let all = (0..rows).map(|row| value(g, row)).collect::<Result<Vec<_>>>()?;
+    if let [one] = *all { Ok(one) } else { g.concat(&all, 0) }
+}
+
+/// Builds a step. Replaces [`LATENT`].
+pub fn step(g: &mut Graph, c: &EstimatorConfig, all: Rows, steps: usize) -> Result<()> {
+    let (index, rows, frames) = (g.scalar(STEP), c.rows() * all.rows, all.frames());
+    let x = g.state(LATENT, DType::F32, [all.rows, frames, MEL])?;
+    let given = g.input(GIVEN, DType::F32, [rows, frames, (INPUTS - 1) * MEL])?;
+    let lens = all.lengths(g, FRAME_LENGTHS, rows)?;
+    let twice = if c.rows() == 2 { g.concat(&[x, x], 0)? } else { x };
+    let beside = g.concat(&[twice, given], 2)?; // [R, F, 320]
     let at = Time { index, steps };
-    let velocity = estimate(g, c, all, at)?; // [R, F, 80]
+    let velocity = estimate(g, c, beside, (at, lens))?; // [R, F, 80]
     tap_channels_first(g, "dxdt", velocity)?;
     let velocity = match c.rows() {
         1 => velocity,
         _ => {
             let [guided, unguided] = GUIDANCE.map(|name| Factor::Scalar(g.scalar(name)));
-            let with = g.slice(velocity, 0, 0, 1)?;
-            let without = g.slice(velocity, 0, 1, 1)?;
+            let with = g.slice(velocity, 0, 0, all.rows)?;
+            let without = g.slice(velocity, 0, all.rows, all.rows)?;
             g.combine(guided, with, unguided, without)?
         }
     };
@@ -132,8 +161,13 @@ struct Time {
     steps: usize,
 }
 
-/// `[R, F, 320]` → `[R, F, 80]`
-fn estimate(g: &mut Graph, c: &EstimatorConfig, x: Value, at: Time) -> Result<Value> {
+/// `[R, F, 320]` → `[R, F, 80]`; attention sees the rows' lengths.
+fn estimate(
+    g: &mut Graph,
+    c: &EstimatorConfig,
+    x: Value,
+    (at, lens): (Time, Option<Value>),
+) -> Result<Value> {
     let (w, width, stages) = (scope(), c.width, c.stages());
     let (mut x, mut skip) = (x, None);
     for (i, (stage, inputs)) in stages.iter().enumerate() {
@@ -145,7 +179,7 @@ fn estimate(g: &mut Graph, c: &EstimatorConfig, x: Value, at: Time) -> Result<Va
         x = residual(g, &s.at("0"), x, [*inputs, width], (stage, at))?;
         tap_channels_first(g, &format!("{stage}.resnet"), x)?;
         for block in 0..c.blocks {
-            x = transformer(g, &s.at(&format!("1.{block}")), c, x)?;
+            x = transformer(g, &s.at(&format!("1.{block}")), c, x, lens)?;
         }
         g.tap(&format!("{stage}.blocks"), x)?;
         if is_first {
@@ -186,7 +220,13 @@ fn residual(
     g.add(x, y)
 }
 
-fn transformer(g: &mut Graph, w: &Scope<'_>, c: &EstimatorConfig, x: Value) -> Result<Value> {
+fn transformer(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    c: &EstimatorConfig,
+    x: Value,
+    lens: Option<Value>,
+) -> Result<Value> {
     let (width, all, heads) = (c.width, c.attention, c.heads);
     let y = w.layer_norm(g, x, "norm1", EPS)?;
     let a = w.at("attn1");
@@ -196,7 +236,7 @@ fn transformer(g: &mut Graph, w: &Scope<'_>, c: &EstimatorConfig, x: Value) -> R
     let scale = 1.0 / ((all / heads) as f32).sqrt();
     let mask = AttentionMask::None;
     let op = Op::Attention { heads, scale, mask, relative: None, bias: false, follows_weights: true };
-    let y = g.attention(op, q, k, v, None)?;
+    let y = g.attention(op, q, k, v, lens)?;
     let y = a.linear(g, y, "to_out.0", [all, width])?;
     let x = g.add(y, x)?;
     let y = w.layer_norm(g, x, "norm3", EPS)?;

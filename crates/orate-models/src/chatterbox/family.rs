@@ -7,7 +7,7 @@ use super::footprint::footprint;
 use super::goldens::Comparer;
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
-use super::s3gen::{Noise, S3GenPlan};
+use super::s3gen::Noise;
 use super::speak::{Pieces, make_plans};
 use super::t3::END_BIAS;
 use super::t3_plans::{T3, T3Plan};
@@ -16,9 +16,9 @@ use crate::decoding::session::{Session, capacity};
 use crate::decoding::{Autoregressive, MOST_UTTERANCES, MemorySizes, StartOptions};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
-    Cancel, Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize,
-    Model, ModelError, ModelFiles, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size,
-    SpeechLength, VoiceInfo,
+    Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize, Model,
+    ModelError, ModelFiles, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
+    VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -89,6 +89,7 @@ impl ModelFiles for Files {
             sample_rate: SAMPLE_RATE,
             voices: self.default_voice.iter().map(|_| default.clone()).collect(),
             without_voices: "has no conds.pt with a default voice; give a recording of a voice",
+            loudness: None,
             texts_at_once: MOST_UTTERANCES,
             kv: self.talking.as_ref().map(|_| CacheFormat::default()),
             can_speak: self.talking.is_some(),
@@ -166,7 +167,7 @@ impl Model for Chatterbox {
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {
         let Size { tokens, frames } = size;
         let voice = self.voice(options)?;
-        let (own, prompt) = (Own::read(&options.own), voice.reference.frames());
+        let own = Own::read(&options.own);
         let steps = self.flow_settings(&own).steps;
         let mut plans = vec![];
         if self.t3().is_ok() {
@@ -177,8 +178,9 @@ impl Model for Chatterbox {
                 plans.push((t3.plan(plan, false)?, times));
             }
         }
-        for (plan, times) in S3GenPlan::of_utterance(voice.reference.codes.len() + frames, prompt, steps) {
-            plans.push((self.s3gen().plan(plan, false)?, times));
+        let sizes = [voice.reference.codes.len() + frames, voice.reference.frames()];
+        for (plan, times) in self.s3gen().plans().of_utterance(sizes, steps) {
+            plans.push((self.s3gen().plans().get(plan, false)?, times));
         }
         Ok(Runs {
             size: format!("{tokens} rows of prompt, {frames} codes, {steps} steps"),
@@ -188,11 +190,12 @@ impl Model for Chatterbox {
     }
 
     fn plans_made(&self) -> usize {
-        self.t3().map_or(0, |t3| t3.network().plans().made()) + self.s3gen().plans().made()
+        self.t3().map_or(0, |t3| t3.network().plans().made()) + self.s3gen().plans().cache.made()
     }
 
     fn weight_bytes(&self) -> u64 {
-        self.t3().map_or(0, |t3| t3.network().plans().weight_bytes()) + self.s3gen().plans().weight_bytes()
+        self.t3().map_or(0, |t3| t3.network().plans().weight_bytes())
+            + self.s3gen().plans().cache.weight_bytes()
     }
 
     fn check_defaults(&self) -> Result<(), ModelError> {
@@ -225,17 +228,17 @@ impl Model for Chatterbox {
             let mut session = self.profiled_session(&voice, &own, size, runs)?;
             all.push(least(runs, ("code", size.frames), || session.profile_frame())?);
         }
-        let (settings, cancel) = (self.flow_settings(&own), Cancel::default());
+        let settings = self.flow_settings(&own);
         let codes = vec![SILENCE; size.frames];
         let mut session = self.s3gen().session(&voice.reference, false);
-        session.mel(&codes, settings, Noise::Seed(0), &cancel)?;
-        let frames = session.frames();
-        session.vocode(0..frames, Noise::Seed(0))?;
-        let prompt = voice.reference.frames();
-        let count = voice.reference.codes.len() + codes.len();
-        for (stage, (plan, times)) in
-            STAGES.into_iter().zip(S3GenPlan::of_utterance(count, prompt, settings.steps))
-        {
+        let part = 0..session.frames(codes.len());
+        session.prepare(&codes, settings, Noise::Seed(0))?;
+        session.step(0, settings.steps)?;
+        session.finish(part)?;
+        session.vocode(Noise::Seed(0))?;
+        let sizes = [voice.reference.codes.len() + codes.len(), voice.reference.frames()];
+        let plans = self.s3gen().plans().of_utterance(sizes, settings.steps);
+        for (stage, (plan, times)) in STAGES.into_iter().zip(plans) {
             all.push(least(runs, (stage, times), || session.profile(plan))?);
         }
         Ok(all)

@@ -16,7 +16,7 @@
 use super::config::{NAME, S3GenConfig, T3Config, Variant};
 use super::text::Text;
 use super::voice::Voice;
-use super::{constants, s3gen, speaker_encoder, speech_tokenizer, t3_plans, voice_encoder};
+use super::{constants, s3gen_plans, speaker_encoder, speech_tokenizer, t3_plans, voice_encoder};
 use crate::checkpoint;
 use crate::{ModelError, PlaceOptions};
 use orate_graph::{Graph, GraphError};
@@ -291,7 +291,7 @@ impl Files {
         if let Some(talking) = &self.talking {
             all.extend(t3_plans::smallest_graphs(&talking.config, options.kv)?);
         }
-        for (plan, _) in s3gen::S3GenPlan::of_utterance(4, 4, 2) {
+        for (plan, _) in s3gen_plans::S3GenPlan::of_utterance([4, 4], 2, true) {
             all.push(plan.graph(weights, &self.s3gen, false)?);
         }
         Ok(all)

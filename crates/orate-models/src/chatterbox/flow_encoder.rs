@@ -1,15 +1,18 @@
 //! Token encoder of the flow: speech codes to what the estimator is conditioned on.
 //!
 //! ```text
-//! codes          i32 [1, N]      those of the prompt, then those to speak
-//! table          [1, N, E]
-//! embed          [1, N, D]       linear, layer norm, · √D
-//! look-ahead     [1, N, D]       two convolutions, which see three codes ahead
-//! blocks × 6     [1, N, D]       attention with relative positions, feed-forward
-//! upsampling     [1, 2N, D]      each row twice, a causal convolution
+//! codes          i32 [R, N]      those of the prompt, then those to speak
+//! table          [R, N, E]
+//! embed          [R, N, D]       linear, layer norm, · √D
+//! look-ahead     [R, N, D]       two convolutions, which see three codes ahead
+//! blocks × 6     [R, N, D]       attention with relative positions, feed-forward
+//! upsampling     [R, 2N, D]      each row twice, a causal convolution
 //! embed, blocks × 4              as above
-//! norm, linear   [1, 2N, 80]     mu
+//! norm, linear   [R, 2N, 80]     mu
 //! ```
+//!
+//! Of padded codes, those past a row's length change nothing before it: the look-ahead reads zeros there, and
+//! attention does not see them.
 //!
 //! Relative positions: PE(o), the sines and cosines of the offset o between query and key, is projected like
 //! a key. Row r of the input `offsets` is PE(T − 1 − r), see [`Offsets`]. The projection and the two learned
@@ -17,28 +20,28 @@
 //!
 //! Official class: `UpsampleConformerEncoder` of CosyVoice. Weights below `flow`.
 
-use super::config::{FlowEncoderConfig, MEL, X_VECTOR};
+use super::config::{FRAMES_PER_CODE, FlowEncoderConfig, MEL, X_VECTOR};
 use crate::blocks::{Conv, Scope, tap_channels_first};
-use orate_graph::{Activation, AttentionMask, DType, Graph, GraphError, Norm, Op, Padding, Value, Weight};
+use orate_graph::{Activation, AttentionMask, DType, Graph, GraphError, Norm, Op, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Codes, i32 `[1, N]`.
+/// Codes, i32 `[R, N]`.
 pub const CODES: &str = "codes";
-/// X-vector of unit length, `[1, 192]`.
+/// Of padded codes, how many a row has, i32 `[R]`.
+pub const CODE_LENGTHS: &str = "code_lengths";
+/// Of padded codes, how many mel frames a row has, i32: `[R]`, or `[2R]` with guidance.
+pub const FRAME_LENGTHS: &str = "frame_lengths";
+/// X-vector of unit length, `[R, 192]`.
 pub const X_VECTOR_INPUT: &str = "x_vector";
-/// Mel spectrogram of the prompt, `[1, P, 80]`.
-pub const PROMPT_MEL: &str = "prompt_mel";
 /// Relative positions before the upsampling, `[1, 2N − 1, D]`.
 pub const OFFSETS: &str = "offsets";
 /// Relative positions after it, `[1, 4N − 1, D]`.
 pub const UPSAMPLED_OFFSETS: &str = "upsampled_offsets";
-/// What is to be spoken, `[1, F, 80]`.
+/// What is to be spoken, `[R, F, 80]`.
 pub const MU: &str = "mu";
-/// The speaker, `[1, 80]`.
+/// The speaker, `[R, 80]`.
 pub const SPEAKER: &str = "speaker";
-/// The mel spectrogram of the prompt, then zeros, `[1, F, 80]`.
-pub const CONDITION: &str = "condition";
 
 const EPS: f32 = 1e-5;
 /// Epsilon of the norms in blocks.
@@ -81,45 +84,68 @@ impl Offsets {
     }
 }
 
-/// Builds the network for `codes` codes after a prompt of `prompt` mel frames. Reads the inputs above; writes
-/// [`MU`], [`SPEAKER`] and [`CONDITION`], of F = 2N frames.
-pub fn build(g: &mut Graph, c: &FlowEncoderConfig, codes: usize, prompt: usize) -> Result<()> {
+/// Rows of codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Speech of as many callers.
+    pub rows: usize,
+    /// Codes of a row, with those of the prompt.
+    pub codes: usize,
+    /// Whether [`CODE_LENGTHS`] and [`FRAME_LENGTHS`] tell codes from padding.
+    pub is_padded: bool,
+}
+
+impl Rows {
+    /// Mel frames of a row.
+    pub fn frames(self) -> usize {
+        FRAMES_PER_CODE * self.codes
+    }
+
+    /// The input with one of the lengths of `rows` rows.
+    pub(super) fn lengths(self, g: &mut Graph, name: &str, rows: usize) -> Result<Option<Value>> {
+        self.is_padded.then(|| g.input(name, DType::I32, [rows])).transpose()
+    }
+}
+
+/// Builds the network, with `frames` the lengths in mel frames. Reads the inputs above; writes [`MU`] and
+/// [`SPEAKER`], of F = 2N frames, which it returns.
+pub fn build(g: &mut Graph, c: &FlowEncoderConfig, all: Rows, frames: Option<Value>) -> Result<[Value; 2]> {
     let (w, d) = (Scope::new("flow"), c.width);
-    let frames = 2 * codes;
-    let ids = g.input(CODES, DType::I32, [1, codes])?;
+    let Rows { rows, codes, .. } = all;
+    let ids = g.input(CODES, DType::I32, [rows, codes])?;
+    let lens = all.lengths(g, CODE_LENGTHS, rows)?;
     let x = g.embedding(ids, w.get("input_embedding.weight", [c.codes, c.embedding]))?;
     let e = w.at("encoder");
-    let x = embed(g, &e.at("embed.out"), x, [c.embedding, d])?; // [1, N, D]
+    let x = embed(g, &e.at("embed.out"), x, [c.embedding, d])?; // [R, N, D]
     g.tap("enc.embed", x)?;
+    let x = g.mask_rows(x, lens)?;
     let mut x = look_ahead(g, &e.at("pre_lookahead_layer"), x, d)?;
     g.tap("enc.pre_lookahead", x)?;
     let at = g.input(OFFSETS, DType::F32, [1, 2 * codes - 1, d])?;
     for i in 0..c.blocks[0] {
-        x = block(g, &e.at(&format!("encoders.{i}")), c, x, at)?;
+        x = block(g, &e.at(&format!("encoders.{i}")), c, x, (at, lens))?;
         g.tap(&format!("enc.block{i}"), x)?;
     }
     let x = g.concat(&[x, x], 2)?;
-    let x = g.reshape(x, [1, frames, d])?;
-    let x = Conv::new(&e, "up_layer.conv", d, d, TAPS[2]).after_zeros(g, x)?; // [1, 2N, D]
+    let x = g.reshape(x, [rows, all.frames(), d])?;
+    let x = Conv::new(&e, "up_layer.conv", d, d, TAPS[2]).after_zeros(g, x)?; // [R, 2N, D]
     tap_channels_first(g, "enc.up_layer", x)?;
     let mut x = embed(g, &e.at("up_embed.out"), x, [d, d])?;
     g.tap("enc.up_embed", x)?;
-    let at = g.input(UPSAMPLED_OFFSETS, DType::F32, [1, 2 * frames - 1, d])?;
+    let at = g.input(UPSAMPLED_OFFSETS, DType::F32, [1, 2 * all.frames() - 1, d])?;
     for i in 0..c.blocks[1] {
-        x = block(g, &e.at(&format!("up_encoders.{i}")), c, x, at)?;
+        x = block(g, &e.at(&format!("up_encoders.{i}")), c, x, (at, frames))?;
         g.tap(&format!("enc.up_block{i}"), x)?;
     }
     let x = e.layer_norm(g, x, "after_norm", EPS)?;
     g.tap("enc.after_norm", x)?;
-    let mu = w.linear(g, x, "encoder_proj", [d, MEL])?; // [1, 2N, 80]
+    let mu = w.linear(g, x, "encoder_proj", [d, MEL])?; // [R, 2N, 80]
     g.output(MU, mu)?;
 
-    let x_vector = g.input(X_VECTOR_INPUT, DType::F32, [1, X_VECTOR])?;
+    let x_vector = g.input(X_VECTOR_INPUT, DType::F32, [rows, X_VECTOR])?;
     let speaker = w.linear(g, x_vector, "spk_embed_affine_layer", [X_VECTOR, MEL])?;
     g.output(SPEAKER, speaker)?;
-    let mel = g.input(PROMPT_MEL, DType::F32, [1, prompt, MEL])?;
-    let condition = g.pad(mel, Padding::Zero, 0, frames - prompt)?;
-    g.output(CONDITION, condition)
+    Ok([mu, speaker])
 }
 
 /// `√D · norm(linear(x))`. The factor belongs to the official module of positions.
@@ -136,10 +162,13 @@ fn look_ahead(g: &mut Graph, w: &Scope<'_>, x: Value, d: usize) -> Result<Value>
     g.add(y, x)
 }
 
-fn block(g: &mut Graph, w: &Scope<'_>, c: &FlowEncoderConfig, x: Value, offsets: Value) -> Result<Value> {
+/// Relative positions, and lengths of rows.
+type Places = (Value, Option<Value>);
+
+fn block(g: &mut Graph, w: &Scope<'_>, c: &FlowEncoderConfig, x: Value, places: Places) -> Result<Value> {
     let (d, inner) = (c.width, c.inner);
     let y = w.layer_norm(g, x, "norm_mha", BLOCK_EPS)?;
-    let y = attention(g, &w.at("self_attn"), c, y, offsets)?;
+    let y = attention(g, &w.at("self_attn"), c, y, places)?;
     let x = g.add(y, x)?;
     let y = w.layer_norm(g, x, "norm_ff", BLOCK_EPS)?;
     let w = w.at("feed_forward");
@@ -150,7 +179,13 @@ fn block(g: &mut Graph, w: &Scope<'_>, c: &FlowEncoderConfig, x: Value, offsets:
 }
 
 /// `softmax(((q + u) · k + (q + v) · p) / √Dh) · value`, where p is the key of the offset.
-fn attention(g: &mut Graph, w: &Scope<'_>, c: &FlowEncoderConfig, x: Value, offsets: Value) -> Result<Value> {
+fn attention(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    c: &FlowEncoderConfig,
+    x: Value,
+    (offsets, lens): Places,
+) -> Result<Value> {
     let (d, heads) = (c.width, c.heads);
     let scale = 1.0 / ((d / heads) as f32).sqrt();
     let learned = |name: &str| w.get(name, [heads, d / heads]).reshape([d]);
@@ -170,6 +205,6 @@ fn attention(g: &mut Graph, w: &Scope<'_>, c: &FlowEncoderConfig, x: Value, offs
         bias: true,
         follows_weights: false,
     };
-    let y = g.attention(op, q, k, v, Some(scores))?;
+    let y = g.biased_attention(op, [q, k, v, scores], lens)?;
     w.linear(g, y, "linear_out", [d, d])
 }

@@ -4,7 +4,7 @@ use super::config::{CODES_PER_SECOND, FRAMES_PER_CODE};
 use super::encoders::REFERENCE_SECONDS;
 use super::files::Files;
 use super::pipeline::PREFIX_BYTES;
-use super::s3gen::{FlowSettings, S3GenPlan};
+use super::s3gen_plans::{FlowSettings, S3GenPlan};
 use super::t3::CacheSizes;
 use super::t3_plans::T3Plan;
 use crate::decoding::session::{capacity, pass_rows};
@@ -28,11 +28,13 @@ pub(super) fn footprint(
     let heard = codes(length.reference.min(REFERENCE_SECONDS as f64));
 
     let FlowSettings { steps, .. } = FlowSettings::usual(&files.s3gen);
-    let plans = S3GenPlan::of_utterance(heard + spoken, FRAMES_PER_CODE * heard, steps);
+    let sizes = [heard + spoken, FRAMES_PER_CODE * heard];
+    let plans = S3GenPlan::of_utterance(sizes, steps, device.pacing().side_by_side);
     let graphs = plans.into_iter().map(|(plan, _)| plan.graph(&*files.weights, &files.s3gen, false));
     let s3gen = compile(device, graphs.collect::<Result<_, _>>()?)?;
     let mut weights = device.weight_bytes(&s3gen, &source);
-    let mut utterance = memory(&s3gen);
+    let (flow, vocoder) = s3gen.split_at(2);
+    let mut utterance = memory(flow) + memory(vocoder);
     drop(s3gen);
 
     if let Some(talking) = &files.talking {

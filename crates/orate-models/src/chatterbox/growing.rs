@@ -12,11 +12,14 @@
 //! Harmonics continue with their phase: the cycles of the pitch up to where the vocoder begins.
 
 use super::config::{FRAMES_PER_CODE, SAMPLE_RATE, SAMPLES_PER_FRAME};
-use super::s3gen::{FlowSettings, Noise, Reference, S3Gen, S3GenPlan, Session, random_phases};
+use super::s3gen::{Noise, Reference, S3Gen, Session, random_phases};
+use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans};
+use super::shared_flow::Announced;
 use super::vocoder::{FOUND_PITCH, HARMONICS, Source};
 use crate::{Cancel, ModelError};
 use orate_graph::Counters;
 use std::f64::consts::TAU;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Codes that the flow encoder reads beyond those it encodes.
@@ -32,13 +35,14 @@ const FADE: usize = 960;
 pub(super) const LEAST: usize = AHEAD + HELD / FRAMES_PER_CODE + 1;
 
 /// What codes are spoken with.
-#[derive(Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub s3gen: &'a S3Gen,
     pub reference: &'a Reference,
     pub flow: FlowSettings,
     pub seed: u64,
     pub cancel: &'a Cancel,
+    /// What was announced to other callers.
+    pub coming: Option<Announced<'a>>,
 }
 
 /// Speech that becomes longer.
@@ -91,20 +95,27 @@ impl Growing {
     /// The caller cancelled, or the device failed.
     pub fn add(&mut self, codes: &[i32], last: Option<usize>, s: Setting<'_>) -> Result<Grown, ModelError> {
         let mut session = s.s3gen.session(s.reference, false);
-        let begun = Instant::now();
-        session.mel(codes, s.flow, Noise::Seed(s.seed), s.cancel)?;
-        let flow = begun.elapsed();
-        let begun = Instant::now();
-        let frames = session.frames();
+        session.coming = s.coming;
+        let frames = session.frames(codes.len());
         let part = match last {
             Some(cut) => Part { known: frames, end: frames.saturating_sub(cut), is_last: true },
             None => Part::of(frames.saturating_sub(AHEAD * FRAMES_PER_CODE)),
         };
+        let begun = Instant::now();
+        session.mel(codes, self.read(part), (s.flow, Noise::Seed(s.seed)), s.cancel)?;
+        let flow = begun.elapsed();
+        let begun = Instant::now();
         let samples = self.vocode(&mut session, part, s.seed)?;
         Ok(Grown { samples, counters: session.counters(), times: [flow, begun.elapsed()] })
     }
 
-    /// Samples of the frames of a mel spectrogram that were not returned yet.
+    /// Frames that the vocoder reads.
+    pub fn read(&self, part: Part) -> Range<usize> {
+        self.returned.saturating_sub(BEFORE)..part.known
+    }
+
+    /// Samples of the frames of a mel spectrogram that were not returned yet, from those that the vocoder
+    /// reads.
     ///
     /// # Errors
     /// The device failed.
@@ -114,10 +125,10 @@ impl Growing {
         part: Part,
         seed: u64,
     ) -> Result<Vec<f32>, ModelError> {
-        let first = self.returned.saturating_sub(BEFORE);
+        let first = self.read(part).start;
         let turned = |(phase, cycles): (&f32, &f64)| (f64::from(*phase) + TAU * cycles) as f32;
         let phases: Vec<f32> = random_phases(seed).iter().zip(&self.cycles).map(turned).collect();
-        let all = session.vocode_from(first..part.known, Noise::Seed(seed), &phases)?;
+        let all = session.vocode_from(Noise::Seed(seed), &phases)?;
         let at = |frame: usize| SAMPLES_PER_FRAME * (frame - first);
         let end = part.end.max(self.returned);
         let mut samples = all[at(self.returned)..at(end)].to_vec();
@@ -144,13 +155,16 @@ impl Growing {
 }
 
 /// The plans of the first chunk of a stream, of `codes` codes.
-pub(super) fn first_plans(reference: &Reference, codes: usize, steps: usize) -> [S3GenPlan; 3] {
+pub(super) fn first_plans(
+    plans: &S3GenPlans,
+    reference: &Reference,
+    codes: usize,
+    steps: usize,
+) -> [S3GenPlan; 3] {
     let (all, prompt) = (reference.codes.len() + codes + AHEAD, reference.frames());
-    let [(prepare, _), (step, _), _] = S3GenPlan::of_utterance(all, prompt, steps);
-    let frames = FRAMES_PER_CODE * all;
-    let count = frames - prompt - AHEAD * FRAMES_PER_CODE;
-    let vocoder = S3GenPlan::Vocoder { frames, first: prompt, count, source: Source::Seeded { before: 0 } };
-    [prepare, step, vocoder]
+    let [(prepare, _), (step, _), _] = plans.of_utterance([all, prompt], steps);
+    let frames = FRAMES_PER_CODE * (all - AHEAD) - prompt;
+    [prepare, step, S3GenPlan::Vocoder { frames, source: Source::Seeded { before: 0 } }]
 }
 
 /// Mixes the end of what came before into the beginning of what follows.

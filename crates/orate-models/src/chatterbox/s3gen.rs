@@ -6,79 +6,21 @@
 //! vocode     vocoder over all frames, or some of them             one run
 //! ```
 
-use super::config::{FRAMES_PER_CODE, MEL, S3GenConfig, SAMPLES_PER_FRAME, X_VECTOR};
-use super::estimator::{self, GUIDANCE};
-use super::flow_encoder::{self, Offsets};
+use super::config::{FRAMES_PER_CODE, MEL, S3GenConfig, SAMPLES_PER_FRAME};
+use super::estimator;
+use super::flow_encoder::Rows;
+use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans};
+use super::shared_flow::{Announced, Flows, Job, MOST_ROWS, Row, Start, copy_mel};
 use super::vocoder::{self, HARMONICS, Source};
-use crate::blocks::Scope;
-use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
-use crate::{Cancel, Loader, ModelError};
-use orate_graph::{Counters, DType, Device, Executable, Graph, GraphError, Shape, TAP_PREFIX};
+use crate::runtime::{MemoryPool, PooledMemory, Profile};
+use crate::{Cancel, ModelError};
+use orate_graph::{Counters, Device, Shape, TAP_PREFIX};
 use orate_weights::WeightSource;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// Plans kept for reuse. An utterance needs three; its lengths are its own.
-const PLANS_KEPT: usize = 24;
 /// Memories of finished utterances kept for reuse.
-const MEMORIES_KEPT: usize = 4;
-
-/// What a plan computes, and everything its graph depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum S3GenPlan {
-    /// Codes after a prompt of some mel frames, before the first step.
-    Prepare { codes: usize, prompt: usize, steps: usize, noise: bool },
-    /// A step.
-    Step { frames: usize, steps: usize },
-    /// Frames `first … first + count` of `frames` to samples.
-    Vocoder { frames: usize, first: usize, count: usize, source: Source },
-}
-
-impl S3GenPlan {
-    fn name(self) -> &'static str {
-        match self {
-            S3GenPlan::Prepare { .. } => "flow encoder",
-            S3GenPlan::Step { .. } => "estimator",
-            S3GenPlan::Vocoder { .. } => "vocoder",
-        }
-    }
-
-    pub fn graph(self, weights: &dyn WeightSource, c: &S3GenConfig, taps: bool) -> Result<Graph, GraphError> {
-        let g = Graph::new(self.name());
-        let mut g = if taps { g.with_taps() } else { g };
-        match self {
-            S3GenPlan::Prepare { codes, prompt, steps, noise } => {
-                flow_encoder::build(&mut g, &c.encoder, codes, prompt)?;
-                estimator::prepare(&mut g, &c.estimator, steps)?;
-                if noise {
-                    let seed = g.scalar(LATENT_SEED);
-                    let latent = g.random_normal([1, FRAMES_PER_CODE * codes, MEL], seed, 1.0)?;
-                    g.output(estimator::LATENT, latent)?;
-                }
-            }
-            S3GenPlan::Step { frames, steps } => estimator::step(&mut g, &c.estimator, frames, steps)?,
-            S3GenPlan::Vocoder { frames, first, count, source } => {
-                let latent = g.input(estimator::LATENT, DType::F32, [1, frames, MEL])?;
-                let mel = g.slice(latent, 1, first - source.lead(), count + source.lead())?;
-                vocoder::build(&mut g, &Scope::of(weights), &c.vocoder, mel, source)?;
-            }
-        }
-        Ok(g)
-    }
-
-    /// The plans of `codes` codes after a prompt of `prompt` mel frames, and how often each runs.
-    pub fn of_utterance(codes: usize, prompt: usize, steps: usize) -> [(S3GenPlan, usize); 3] {
-        let (frames, source) = (FRAMES_PER_CODE * codes, Source::Seeded { before: 0 });
-        [
-            (S3GenPlan::Prepare { codes, prompt, steps, noise: true }, 1),
-            (S3GenPlan::Step { frames, steps }, steps),
-            (S3GenPlan::Vocoder { frames, first: prompt, count: frames - prompt, source }, 1),
-        ]
-    }
-}
-
-/// Scalar: seed of the noise that the estimator begins with.
-const LATENT_SEED: &str = "latent_seed";
+const MEMORIES_KEPT: usize = MOST_ROWS;
 
 /// Samples at the beginning of speech that are silenced and faded in: the vocoder starts with a click.
 const SILENCED: usize = 480;
@@ -121,60 +63,33 @@ pub enum Noise<'a> {
     },
 }
 
-/// How the estimator runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlowSettings {
-    /// Euler steps.
-    pub steps: usize,
-    /// Weight of the guidance; meanflow has none.
-    pub guidance: f32,
-}
-
-impl FlowSettings {
-    /// Those of the official code.
-    pub(super) fn usual(c: &S3GenConfig) -> FlowSettings {
-        match c.estimator.is_meanflow {
-            true => FlowSettings { steps: 2, guidance: 0.0 },
-            false => FlowSettings { steps: 10, guidance: 0.7 },
-        }
-    }
-}
-
 /// S3Gen of a model on a device. Shared by any number of threads.
 pub struct S3Gen {
-    config: S3GenConfig,
-    weights: Arc<dyn WeightSource>,
-    /// By plan, and whether taps are recorded.
-    plans: PlanCache<(S3GenPlan, bool)>,
+    pub(super) flows: Flows,
+    /// Of the vocoder.
     memories: Arc<MemoryPool>,
-    offsets: Mutex<Offsets>,
 }
 
 impl S3Gen {
     pub(super) fn new(config: S3GenConfig, device: Arc<dyn Device>, weights: Arc<dyn WeightSource>) -> S3Gen {
-        let plans = PlanCache::new(device.clone(), Arc::new(Loader(weights.clone())), PLANS_KEPT);
-        let memories = MemoryPool::new(device, MEMORIES_KEPT);
-        S3Gen { config, weights, plans, memories, offsets: Mutex::default() }
+        let memories = MemoryPool::new(device.clone(), MEMORIES_KEPT);
+        S3Gen { flows: Flows::new(S3GenPlans::new(config, device, weights)), memories }
     }
 
-    pub(super) fn plans(&self) -> &PlanCache<(S3GenPlan, bool)> {
-        &self.plans
-    }
-
-    pub(super) fn plan(&self, plan: S3GenPlan, taps: bool) -> Result<Arc<dyn Executable>, ModelError> {
-        self.plans.get((plan, taps), |_| Ok(plan.graph(&*self.weights, &self.config, taps)?))
+    pub(super) fn plans(&self) -> &S3GenPlans {
+        &self.flows.plans
     }
 
     /// Steps and guidance where nothing else is asked for.
     pub fn default_settings(&self) -> FlowSettings {
-        FlowSettings::usual(&self.config)
+        FlowSettings::usual(&self.plans().config)
     }
 
     /// Begins speech in the voice of `reference`.
     pub fn session<'a>(&'a self, reference: &'a Reference, taps: bool) -> Session<'a> {
         let mut memory = self.memories.take();
         memory.get().forget(TAP_PREFIX);
-        Session { model: self, reference, memory, frames: 0, taps }
+        Session { model: self, reference, memory, flow: None, part: 0..0, coming: None, taps }
     }
 }
 
@@ -182,28 +97,51 @@ impl S3Gen {
 pub struct Session<'a> {
     model: &'a S3Gen,
     reference: &'a Reference,
+    /// That of the vocoder.
     memory: PooledMemory,
-    /// Mel frames of prompt and speech.
-    frames: usize,
+    /// That of the flow, and what it holds, where other callers do not share it.
+    flow: Option<(PooledMemory, Rows)>,
+    /// Mel frames of the speech that become samples.
+    part: Range<usize>,
+    /// What was announced to other callers.
+    pub(super) coming: Option<Announced<'a>>,
     taps: bool,
 }
 
 impl Session<'_> {
-    /// Codes to a mel spectrogram, which stays on the device.
+    /// Mel frames of the speech of `codes` codes.
+    pub fn frames(&self, codes: usize) -> usize {
+        (FRAMES_PER_CODE * (self.reference.codes.len() + codes)).saturating_sub(self.reference.frames())
+    }
+
+    /// Codes to a mel spectrogram, of which the frames `part` stay on the device.
     ///
     /// # Errors
     /// There are no codes, the caller cancelled, or the device failed.
     pub fn mel(
         &mut self,
         codes: &[i32],
-        settings: FlowSettings,
-        noise: Noise<'_>,
+        part: Range<usize>,
+        (settings, noise): (FlowSettings, Noise<'_>),
         cancel: &Cancel,
     ) -> Result<(), ModelError> {
-        self.prepare(codes, settings, noise)?;
-        let (model, steps) = (self.model, settings.steps);
-        let step = model.plan(S3GenPlan::Step { frames: self.frames, steps }, self.taps)?;
-        step.run_times(self.memory.get(), estimator::STEP, steps, &|| cancel.check().is_ok())?;
+        let model = self.model;
+        if !model.plans().are_shared || self.taps || !matches!(noise, Noise::Seed(_)) {
+            self.prepare(codes, settings, noise)?;
+            let (flow, all) = self.flow.as_mut().expect("prepared");
+            let (all, steps) = (*all, settings.steps);
+            let step = model.plans().get(S3GenPlan::Step { all, steps }, self.taps)?;
+            step.run_times(flow.get(), estimator::STEP, steps, &|| cancel.check().is_ok())?;
+            cancel.check()?;
+            return self.finish(part);
+        }
+        let row = self.row(codes, settings, noise)?;
+        let (wanted, memory) = (self.wanted(&part), self.memory.lend());
+        let (memory, result) =
+            model.flows.share(self.coming.take(), Job { row, wanted, memory, cancel: cancel.clone() });
+        self.memory = memory.unwrap_or_else(|| model.memories.take());
+        self.part = part;
+        result?;
         cancel.check()
     }
 
@@ -214,48 +152,16 @@ impl Session<'_> {
     pub fn prepare(
         &mut self,
         codes: &[i32],
-        FlowSettings { steps, guidance }: FlowSettings,
+        settings: FlowSettings,
         noise: Noise<'_>,
     ) -> Result<(), ModelError> {
-        let (model, reference, prompt) = (self.model, self.reference, self.reference.frames());
-        let c = &model.config;
-        let all: Vec<i32> = reference.codes.iter().chain(codes).copied().collect();
-        let frames = FRAMES_PER_CODE * all.len();
-        if codes.is_empty() || prompt >= frames {
-            return Err(ModelError::EmptyText { what: "text" });
-        }
-        self.frames = frames;
-        let is_seeded = matches!(noise, Noise::Seed(_));
-        let plan = S3GenPlan::Prepare { codes: all.len(), prompt, steps, noise: is_seeded };
-        let plan = model.plan(plan, self.taps)?;
-        let times = estimator::times(&c.estimator, steps);
-        let width = c.encoder.width;
-        let length = reference.x_vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
-        let x_vector: Vec<f32> = reference.x_vector.iter().map(|x| (f64::from(*x) / length) as f32).collect();
-        let m = self.memory.get();
-        m.write_i32(flow_encoder::CODES, &[1, all.len()].into(), &all)?;
-        m.write_f32(flow_encoder::X_VECTOR_INPUT, &[1, X_VECTOR].into(), &x_vector)?;
-        m.write_f32(flow_encoder::PROMPT_MEL, &[1, prompt, MEL].into(), &reference.mel)?;
-        for (name, rows) in [(flow_encoder::OFFSETS, all.len()), (flow_encoder::UPSAMPLED_OFFSETS, frames)] {
-            let mut kept = model.offsets.lock().unwrap_or_else(PoisonError::into_inner);
-            m.write_f32(name, &[1, 2 * rows - 1, width].into(), kept.of(rows, width))?;
-        }
-        m.write_f32(estimator::TIMES, &[steps].into(), &times[..steps])?;
-        if c.estimator.is_meanflow {
-            m.write_f32(estimator::ENDS, &[steps].into(), &times[1..])?;
-        }
-        let lengths: Vec<f32> = times.windows(2).flat_map(|t| [t[1] - t[0]; MEL]).collect();
-        m.write_f32(estimator::STEPS, &[steps, MEL].into(), &lengths)?;
-        for (name, factor) in GUIDANCE.into_iter().zip([1.0 + guidance, -guidance]) {
-            m.set_scalar(name, factor);
-        }
-        match noise {
-            Noise::Seed(seed) => m.set_index(LATENT_SEED, seed),
-            Noise::Given { latent, .. } => {
-                m.write_f32(estimator::LATENT, &[1, frames, MEL].into(), latent)?;
-            }
-        }
-        Ok(plan.run(m)?)
+        let row = self.row(codes, settings, noise)?;
+        let flow = self.flow.take();
+        let mut flow = flow.map_or_else(|| self.model.flows.memories.take(), |(flow, _)| flow);
+        flow.get().forget(TAP_PREFIX);
+        let all = self.model.flows.prepare(flow.get(), &[&row], self.taps)?;
+        self.flow = Some((flow, all));
+        Ok(())
     }
 
     /// A single step, for callers that look at what lies between.
@@ -263,26 +169,64 @@ impl Session<'_> {
     /// # Errors
     /// The device failed.
     pub fn step(&mut self, step: usize, steps: usize) -> Result<(), ModelError> {
-        let plan = self.model.plan(S3GenPlan::Step { frames: self.frames, steps }, self.taps)?;
-        self.memory.get().set_index(estimator::STEP, step as u64);
-        Ok(plan.run(self.memory.get())?)
+        let (flow, all) = self.flow.as_mut().expect("prepared");
+        let plan = self.model.plans().get(S3GenPlan::Step { all: *all, steps }, self.taps)?;
+        flow.get().set_index(estimator::STEP, step as u64);
+        Ok(plan.run(flow.get())?)
     }
 
-    /// Mel frames of the speech.
-    pub fn frames(&self) -> usize {
-        self.frames - self.reference.frames()
-    }
-
-    /// Some mel frames of the speech to samples.
+    /// Keeps the frames `part` of the mel spectrogram after the last step.
     ///
     /// # Errors
     /// The device failed.
-    pub fn vocode(&mut self, part: Range<usize>, noise: Noise<'_>) -> Result<Vec<f32>, ModelError> {
+    pub fn finish(&mut self, part: Range<usize>) -> Result<(), ModelError> {
+        let wanted = self.wanted(&part);
+        let (flow, all) = self.flow.as_mut().expect("prepared");
+        copy_mel((flow.get(), 0, *all), wanted, self.memory.get())?;
+        self.part = part;
+        Ok(())
+    }
+
+    /// Frames of prompt and speech that the vocoder reads for a part of the speech.
+    fn wanted(&self, part: &Range<usize>) -> Range<usize> {
+        let prompt = self.reference.frames();
+        prompt + part.start - vocoder::lead(part.start)..prompt + part.end
+    }
+
+    /// What the flow reads.
+    pub(super) fn row(
+        &self,
+        codes: &[i32],
+        settings: FlowSettings,
+        noise: Noise<'_>,
+    ) -> Result<Row, ModelError> {
+        let reference = self.reference;
+        if codes.is_empty() || self.frames(codes.len()) == 0 {
+            return Err(ModelError::EmptyText { what: "text" });
+        }
+        let length = reference.x_vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
+        Ok(Row {
+            codes: reference.codes.iter().chain(codes).copied().collect(),
+            x_vector: reference.x_vector.iter().map(|x| (f64::from(*x) / length) as f32).collect(),
+            prompt: reference.mel.clone(),
+            start: match noise {
+                Noise::Seed(seed) => Start::Seed(seed),
+                Noise::Given { latent, .. } => Start::Given(latent.to_vec()),
+            },
+            settings,
+        })
+    }
+
+    /// Frames of the mel spectrogram to samples.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn vocode(&mut self, noise: Noise<'_>) -> Result<Vec<f32>, ModelError> {
         let phases = match noise {
             Noise::Seed(seed) => random_phases(seed),
             Noise::Given { phases, .. } => phases.to_vec(),
         };
-        self.vocode_from(part, noise, &phases)
+        self.vocode_from(noise, &phases)
     }
 
     /// As [`Session::vocode`], with phases of the harmonics at the first sample of the part in place of those
@@ -290,21 +234,14 @@ impl Session<'_> {
     ///
     /// # Errors
     /// The device failed.
-    pub fn vocode_from(
-        &mut self,
-        part: Range<usize>,
-        noise: Noise<'_>,
-        phases: &[f32],
-    ) -> Result<Vec<f32>, ModelError> {
-        let (model, count) = (self.model, part.len());
-        let first = self.reference.frames() + part.start;
+    pub fn vocode_from(&mut self, noise: Noise<'_>, phases: &[f32]) -> Result<Vec<f32>, ModelError> {
+        let (model, part, count) = (self.model, self.part.clone(), self.part.len());
         let source = match noise {
             Noise::Seed(_) => Source::Seeded { before: part.start },
             Noise::Given { pitch: None, .. } => Source::Noise,
             Noise::Given { pitch: Some(_), .. } => Source::Pitch,
         };
-        let plan = S3GenPlan::Vocoder { frames: self.frames, first, count, source };
-        let plan = model.plan(plan, self.taps)?;
+        let plan = model.plans().get(S3GenPlan::Vocoder { frames: count, source }, self.taps)?;
         let m = self.memory.get();
         match noise {
             Noise::Seed(seed) => m.set_index(vocoder::NOISE_SEED, seed ^ SOURCE),
@@ -326,7 +263,7 @@ impl Session<'_> {
         Ok(samples)
     }
 
-    /// Reads a buffer, such as the latent or a tap.
+    /// Reads a buffer of the vocoder, such as a tap.
     ///
     /// # Errors
     /// There is no such buffer.
@@ -334,15 +271,29 @@ impl Session<'_> {
         Ok(self.memory.get().read_f32(name, out)?)
     }
 
-    /// Work asked of the device so far.
-    pub fn counters(&self) -> Counters {
-        self.memory.counters()
+    /// Reads a buffer of the flow that no other callers share, such as the latent or a tap.
+    ///
+    /// # Errors
+    /// There is no such buffer.
+    pub fn read_flow(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, ModelError> {
+        let (flow, _) = self.flow.as_mut().expect("prepared");
+        Ok(flow.get().read_f32(name, out)?)
     }
 
-    /// A plan, and the seconds that each of its steps takes.
+    /// Work asked of the device so far.
+    pub fn counters(&self) -> Counters {
+        let mut all = self.memory.counters();
+        all += self.flow.as_ref().map(|(flow, _)| flow.counters()).unwrap_or_default();
+        all
+    }
+
+    /// A plan, and the seconds that each of its steps takes. Those of the flow need one that is prepared.
     pub(super) fn profile(&mut self, plan: S3GenPlan) -> Result<Profile, ModelError> {
-        let plan = self.model.plan(plan, false)?;
-        Ok(self.memory.profile(plan)?)
+        let memory = match (plan, &mut self.flow) {
+            (S3GenPlan::Prepare { .. } | S3GenPlan::Step { .. }, Some((flow, _))) => flow,
+            _ => &mut self.memory,
+        };
+        Ok(memory.profile(self.model.plans().get(plan, false)?)?)
     }
 }
 

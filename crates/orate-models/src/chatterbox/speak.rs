@@ -9,14 +9,16 @@ use super::config::{END_OF_SPEECH, FRAMES_PER_CODE, SILENCE, START_OF_SPEECH, Va
 use super::growing::{AHEAD, Growing, LEAST, Setting, first_plans};
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
-use super::s3gen::{FlowSettings, S3GenPlan};
+use super::s3gen::S3Gen;
+use super::s3gen_plans::FlowSettings;
+use super::shared_flow::Announced;
 use super::t3_plans::{Conditioning, Prompt, T3};
 use super::voice::Voice;
 use crate::decoding::{DrawSettings, StartOptions, Step, Utterance, is_runaway};
 use crate::pieces::{Progress, first_damaged, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
-use orate_text::pieces;
+use orate_text::Traced;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,8 @@ const LARGEST_CHUNK: usize = 100;
 const WARM_UP_WORDS: usize = 8;
 /// Codes of a character of slow speech.
 const CODES_PER_CHAR: usize = 2;
+/// Codes before the last one of a chunk when it is announced to other callers.
+const ANNOUNCED: usize = 6;
 /// Codes of silence after the speech of Turbo and Nano.
 const SILENT_CODES: usize = 3;
 
@@ -47,7 +51,7 @@ const VOCODER: usize = 3;
 /// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
     model: Arc<Chatterbox>,
-    pieces: std::vec::IntoIter<(String, Vec<i32>)>,
+    pieces: std::vec::IntoIter<(Traced, Vec<i32>)>,
     voice: Voice,
     conditioning: Arc<Conditioning>,
     own: Own,
@@ -66,7 +70,7 @@ pub(super) struct Pieces {
 
 /// A piece that is being spoken.
 struct Speaking {
-    text: String,
+    text: Traced,
     ids: Vec<i32>,
     attempts: usize,
     seed: u64,
@@ -132,9 +136,9 @@ impl Pieces {
         }
         model.draw_settings(&own, 0).check()?;
         let flow = model.flow_settings(&own);
-        let progress = Progress::new(o, model.sample_rate());
+        let progress = Progress::new(o);
         let usual = if model.device().pacing().side_by_side { FIRST_CHUNK } else { 0 };
-        let first_chunk = if o.whole_pieces { 0 } else { own.first_chunk.unwrap_or(usual) };
+        let first_chunk = if o.whole { 0 } else { own.first_chunk.unwrap_or(usual) };
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
@@ -166,7 +170,7 @@ impl Pieces {
     }
 
     /// Begins a piece.
-    fn start(&self, text: String, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
+    fn start(&self, text: Traced, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
         let seed = attempt_seed(self.progress.seed(), attempts);
         let (prompt, settings) = self.prompt(&ids, seed)?;
         let t3 = self.model.t3_for(&self.own)?;
@@ -189,12 +193,22 @@ impl Pieces {
         })
     }
 
-    /// Makes codes up to the end of the piece, or until there are enough for a chunk.
-    fn codes(&mut self, speaking: &mut Speaking) -> Result<Option<FinishReason>, ModelError> {
+    /// Makes codes up to the end of the piece, or until there are enough for a chunk. Where their number is
+    /// known, S3Gen is told that they are coming.
+    fn codes<'m>(
+        &mut self,
+        speaking: &mut Speaking,
+        s3gen: &'m S3Gen,
+    ) -> Result<(Option<FinishReason>, Option<Announced<'m>>), ModelError> {
         let begun = Instant::now();
         let mut codes = vec![];
         let enough = speaking.chunk.map(|chunk| chunk + AHEAD);
+        let known = [enough, self.own.max_codes].into_iter().flatten().min();
+        let mut coming = None;
         let finish = loop {
+            if coming.is_none() && known.is_some_and(|known| speaking.codes.len() + ANNOUNCED >= known) {
+                coming = s3gen.flows.coming();
+            }
             if enough.is_some_and(|enough| speaking.codes.len() >= enough) {
                 break None;
             }
@@ -212,14 +226,15 @@ impl Pieces {
             }
         };
         self.times[CODE] += begun.elapsed();
-        Ok(finish)
+        Ok((finish, coming))
     }
 
     /// The next chunk of a piece. A piece with runaway generation is spoken again if none of it was returned.
     fn chunk(&mut self, speaking: &mut Speaking) -> Result<Chunk, ModelError> {
         let mut counters = Counters::default();
+        let model = self.model.clone();
         loop {
-            let finish = self.codes(speaking)?;
+            let (finish, coming) = self.codes(speaking, model.s3gen())?;
             let used = speaking.utterance.counters();
             counters += used - std::mem::replace(&mut speaking.counted, used);
             let is_first = speaking.growing.is_silent();
@@ -243,9 +258,10 @@ impl Pieces {
                 // the version with the guard.
                 let is_cut = variant == Variant::Multilingual && !self.own.is_guarded();
                 let cut = if is_cut && codes.len() > 1 { FRAMES_PER_CODE } else { 0 };
-                let s3gen = self.model.s3gen();
+                let s3gen = model.s3gen();
                 let (reference, cancel) = (&self.voice.reference, &self.progress.cancel);
-                let setting = Setting { s3gen, reference, flow: self.flow, seed: speaking.seed, cancel };
+                let (flow, seed) = (self.flow, speaking.seed);
+                let setting = Setting { s3gen, reference, flow, seed, cancel, coming };
                 let grown = speaking.growing.add(&codes, finish.map(|_| cut), setting)?;
                 counters += grown.counters;
                 let [flow, vocoder] = grown.times;
@@ -262,11 +278,10 @@ impl Pieces {
                 self.sizes.push([speaking.ids.len(), speaking.codes.len()]);
             }
             let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
-            let (samples, prefix_rows) = match is_first {
-                true => (self.progress.after_silence(samples), speaking.utterance.reused_rows()),
-                false => (samples, 0),
-            };
-            return Ok(Chunk { samples, text, index, counters, prefix_rows, finish, attempts });
+            let prefix_rows = if is_first { speaking.utterance.reused_rows() } else { 0 };
+            let ends_piece = finish.is_some();
+            let of_piece = Chunk { text, index, attempts, ..Chunk::default() };
+            return Ok(Chunk { samples, ends_piece, counters, prefix_rows, finish, ..of_piece });
         }
     }
 
@@ -354,9 +369,8 @@ impl Chunks for Pieces {
     }
 }
 
-/// Compiles the plans of T3 for pieces of all lengths and `callers` at once. Plans of S3Gen are for one
-/// length of speech, so those of some lengths are compiled, whose kernels others share; only those of the
-/// first chunk of a stream come again.
+/// Compiles the plans of T3 for pieces of all lengths and `callers` at once. Plans of S3Gen are for some
+/// lengths of speech, so those of some are compiled, whose kernels others share.
 pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -> Result<(), ModelError> {
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_WORDS) {
         let mut pieces = match Pieces::new(model.clone(), &"so ".repeat(words), o) {
@@ -368,25 +382,26 @@ pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -
             model.t3_for(&pieces.own)?.prepare(&prompt, settings.max_frames, callers)?;
             let longest = (text.len() * CODES_PER_CHAR).max(LEAST);
             let all = pieces.voice.reference.codes.len() + longest;
-            let plans = S3GenPlan::of_utterance(all, pieces.voice.reference.frames(), pieces.flow.steps);
-            for (plan, _) in plans {
-                model.s3gen().plan(plan, false)?;
+            let sizes = [all, pieces.voice.reference.frames()];
+            for (plan, _) in model.s3gen().plans().of_utterance(sizes, pieces.flow.steps) {
+                model.s3gen().plans().get(plan, false)?;
             }
         }
     }
     let pieces = Pieces::new(model.clone(), "so", o)?;
     if let Some(codes) = pieces.first_chunk {
-        for plan in first_plans(&pieces.voice.reference, codes.max(LEAST - AHEAD), pieces.flow.steps) {
-            model.s3gen().plan(plan, false)?;
+        let (plans, codes) = (model.s3gen().plans(), codes.max(LEAST - AHEAD));
+        for plan in first_plans(plans, &pieces.voice.reference, codes, pieces.flow.steps) {
+            plans.get(plan, false)?;
         }
     }
     Ok(())
 }
 
-fn cut(text: &str) -> Vec<String> {
+fn cut(text: &str) -> Vec<Traced> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
-    pieces::at_most(text, max_chars)
+    Traced::from(text).pieces(max_chars)
 }
 
 /// Seed of an attempt at a piece, counted from 1.

@@ -23,6 +23,8 @@ use orate_graph::{Activation, ConvGeometry, DType, Factor, Graph, GraphError, Pa
 
 type Result<T> = std::result::Result<T, GraphError>;
 
+/// Mel spectrogram with the lead of its source, `[1, L + T, 80]`.
+pub const MEL_INPUT: &str = "mel";
 /// Phase of each harmonic at the first sample, `[1, 9]`, in radians.
 pub const PHASES: &str = "phases";
 /// Noise of the source, `[1, 480T, 9]`.
@@ -80,19 +82,24 @@ impl Source {
     /// Frames of the mel spectrogram before those that become samples: only the pitch reads them.
     pub fn lead(self) -> usize {
         match self {
-            Source::Seeded { before } => before.min(PITCH_LAYERS),
+            Source::Seeded { before } => lead(before),
             Source::Noise | Source::Pitch => 0,
         }
     }
 }
 
-/// Builds the network for a mel spectrogram `[1, L + T, 80]` with a lead of L frames ([`Source::lead`]).
-/// Reads [`PHASES`], and what `given` names. Writes [`WAV`], and [`FOUND_PITCH`] unless the pitch is given.
-pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<()> {
-    let w = all.at("mel2wav");
-    let (lead, all) = (given.lead(), g.shape(mel).dims()[1]);
+/// Frames that the pitch reads before those that become samples, of `before` that are there.
+pub fn lead(before: usize) -> usize {
+    before.min(PITCH_LAYERS)
+}
+
+/// Builds the network for `frames` frames after a lead of L ([`Source::lead`]). Reads [`MEL_INPUT`],
+/// [`PHASES`], and what `given` names. Writes [`WAV`], and [`FOUND_PITCH`] unless the pitch is given.
+pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, frames: usize, given: Source) -> Result<()> {
+    let (w, lead) = (all.at("mel2wav"), given.lead());
+    let mel = g.input(MEL_INPUT, DType::F32, [1, lead + frames, MEL])?;
     let source = source(g, &w, c, mel, given)?; // [1, 480T, 1]
-    let mel = g.slice(mel, 1, lead, all - lead)?;
+    let mel = g.slice(mel, 1, lead, frames)?;
     tap_channels_first(g, "source", source)?;
     let spectrum = stft(g, source)?; // [1, 120T + 1, 18]
     tap_channels_first(g, "hift.source_stft", spectrum)?;

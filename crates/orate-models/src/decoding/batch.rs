@@ -36,7 +36,8 @@ const LEAST_CAPACITY: usize = 512;
 const LEAST_FEED: usize = 128;
 
 /// A finished batch keeps memories of at most this many sessions' bytes
-/// ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB.
+/// ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB, or with CUDA an eighth of the card if that is
+/// more.
 const SESSIONS_KEPT: usize = 8;
 
 /// Number of an utterance in a batch, which is never reused.

@@ -180,6 +180,7 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
             }
             Some(_) => "has no voices; describe one with --instruct when speaking",
         },
+        loudness: None,
         texts_at_once: MOST_UTTERANCES,
         kv: Some(kv),
         can_speak: files.talking.is_some(),

@@ -13,7 +13,7 @@ use super::{
 use crate::pieces::{Progress, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
-use orate_text::pieces;
+use orate_text::Traced;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,11 +53,11 @@ const CODEC: usize = 2;
 /// The pieces of a text that are still to be spoken.
 pub(super) struct Pieces {
     model: Arc<Qwen3Tts>,
-    pieces: std::vec::IntoIter<(String, Prompt)>,
+    pieces: std::vec::IntoIter<(Traced, Prompt)>,
     settings: Settings,
     own: Own,
     language: Option<String>,
-    whole_pieces: bool,
+    whole: bool,
     progress: Progress,
     /// Codes of a reference, which the codec reads before each piece.
     before: Arc<[i32]>,
@@ -65,7 +65,7 @@ pub(super) struct Pieces {
     /// first piece that is spoken to its end therefore becomes the context of later pieces.
     is_described: bool,
     /// Text and codes of that piece.
-    spoken: Option<(String, Vec<i32>)>,
+    spoken: Option<(Traced, Vec<i32>)>,
     /// Set while there are codes to decode.
     codec: Option<CodecBeside>,
     current: Option<Speaking>,
@@ -78,7 +78,7 @@ pub(super) struct Pieces {
 }
 
 struct Speaking {
-    text: String,
+    text: Traced,
     prompt: Prompt,
     attempts: usize,
     session: Utterance,
@@ -127,7 +127,7 @@ impl Pieces {
         };
         let settings = settings(Settings::new(&talking.generation, o.seed), &own);
         settings.check()?;
-        let progress = Progress::new(o, model.sample_rate());
+        let progress = Progress::new(o);
         let is_described = speaker == Speaker::Described;
         Ok(Pieces {
             model,
@@ -135,7 +135,7 @@ impl Pieces {
             settings,
             own,
             language: o.language.clone(),
-            whole_pieces: o.whole_pieces,
+            whole: o.whole,
             progress,
             before: before.into(),
             is_described,
@@ -186,7 +186,7 @@ impl Pieces {
         }
     }
 
-    fn start(&mut self, text: String, prompt: Prompt, attempts: usize) -> Result<Speaking, ModelError> {
+    fn start(&mut self, text: Traced, prompt: Prompt, attempts: usize) -> Result<Speaking, ModelError> {
         let (needed, budget) = (prompt.frame_budget(), self.budget(&prompt));
         // A limit from the options is reported as a length. The budget of the text alone is more than it
         // needs, so that using it up means runaway generation.
@@ -197,7 +197,7 @@ impl Pieces {
         self.codec()?.order(Order::Begin(before));
         let begun = Instant::now();
         let frames = self.model.device().pacing().first_chunk;
-        let pause_after = (!self.whole_pieces).then_some(frames);
+        let pause_after = (!self.whole).then_some(frames);
         let options = StartOptions { pause_after, ..StartOptions::default() };
         let settings = Settings { seed, max_frames: budget, ..self.settings };
         let session = self.model.utterance(&prompt, &settings, options)?;
@@ -224,7 +224,7 @@ impl Pieces {
         loop {
             self.progress.cancel.check()?;
             // Waits for the first samples of a piece, as the listener does.
-            let first = !speaking.heard && !self.whole_pieces && !speaking.decoding.is_empty();
+            let first = !speaking.heard && !self.whole && !speaking.decoding.is_empty();
             let wait = first || speaking.finish.is_some() || speaking.decoding.len() > MOST_AHEAD;
             if let Some(Decoded { samples, counters: of_codec, time }) = self.codec()?.next(wait)? {
                 let made = speaking.decoding.pop_front();
@@ -232,11 +232,13 @@ impl Pieces {
                 counters += of_codec;
                 self.times[CODEC] += time;
                 let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
-                let (samples, prefix_rows) = match std::mem::replace(&mut speaking.heard, true) {
-                    true => (samples, 0),
-                    false => (self.progress.after_silence(samples), speaking.session.reused_rows()),
+                let prefix_rows = match std::mem::replace(&mut speaking.heard, true) {
+                    true => 0,
+                    false => speaking.session.reused_rows(),
                 };
-                return Ok(Chunk { samples, text, index, counters, prefix_rows, finish, attempts });
+                let ends_piece = finish.is_some();
+                let of_piece = Chunk { text, index, attempts, ..Chunk::default() };
+                return Ok(Chunk { samples, ends_piece, counters, prefix_rows, finish, ..of_piece });
             }
             self.frame(speaking)?;
         }
@@ -332,7 +334,7 @@ impl Pieces {
                 }
             }
         };
-        if self.whole_pieces {
+        if self.whole {
             match self.whole(speaking) {
                 Ok(chunks) => self.made = chunks,
                 Err(e) => return Some(Err(e)),
@@ -407,10 +409,10 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
     Ok(())
 }
 
-fn cut(text: &str) -> Vec<String> {
+fn cut(text: &str) -> Vec<Traced> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
-    pieces::at_most(text, max_chars)
+    Traced::from(text).pieces(max_chars)
 }
 
 /// Seed of an attempt at a piece, counted from 1: that of the piece for the first, another stream for each

@@ -41,6 +41,9 @@ pub static FAMILY: &Family = &Family {
 
 const NAME: &str = "Supertonic";
 
+/// Loudness of the built-in voice over 100 sentences, in LUFS.
+const OWN_LOUDNESS: i8 = -23;
+
 /// Network of the weights that several stages read.
 const SHARED: &str = "shared";
 
@@ -79,6 +82,7 @@ impl ModelFiles for Files {
             sample_rate: self.config.sample_rate,
             voices: self.voice_names().map(info).collect(),
             without_voices: "has no voices; name a voice file with --voice FILE.json when speaking",
+            loudness: self.version.is_none().then_some(OWN_LOUDNESS),
             texts_at_once: 1,
             kv: None,
             can_speak: true,
@@ -152,7 +156,7 @@ impl Model for Supertonic {
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {
         let (Size { tokens, frames }, steps) = (size, self.steps(options));
         let sizes = Sizes { batch: 1, tokens, frames, steps, padded: false };
-        let times = |network| if network == Network::Step { steps } else { 1 };
+        let times = |network| if matches!(network, Network::Step { .. }) { steps } else { 1 };
         let run = |network| Ok((self.plan(network, sizes, false)?, times(network)));
         Ok(Runs {
             size: format!("{tokens} tokens, {frames} latent frames, {steps} steps"),
@@ -199,7 +203,7 @@ impl Model for Supertonic {
         for (stage, network, times) in [
             (Stage::DurationPredictor, Network::DurationPredictor, 1),
             (Stage::TextEncoder, Network::TextEncoder, 1),
-            (Stage::VectorEstimator, Network::Step, steps),
+            (Stage::VectorEstimator, Network::Step { queries: false }, steps),
             (Stage::Vocoder, Network::Vocoder, 1),
         ] {
             let (plan, seconds) = s.profile(network)?;

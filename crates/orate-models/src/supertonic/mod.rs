@@ -10,6 +10,7 @@
 //! [`Supertonic`] owns the model on a device. A [`Session`] takes one utterance through the stages; its
 //! values stay in device memory between them.
 
+mod alignment;
 mod blocks;
 mod config;
 mod duration_predictor;

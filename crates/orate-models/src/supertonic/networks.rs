@@ -20,7 +20,10 @@ pub(crate) enum Network {
     Prepare {
         noise: bool,
     },
-    Step,
+    /// A denoising step, which may also write the queries of text attention.
+    Step {
+        queries: bool,
+    },
     Vocoder,
 }
 
@@ -39,7 +42,7 @@ impl PlanKey {
         let sizes = match network {
             Network::DurationPredictor | Network::TextEncoder => Sizes { tokens: s.tokens, ..none },
             Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
-            Network::Prepare { .. } | Network::Step => s,
+            Network::Prepare { .. } | Network::Step { .. } => s,
         };
         PlanKey { network, sizes, taps }
     }
@@ -51,7 +54,7 @@ impl Network {
         Network::DurationPredictor,
         Network::TextEncoder,
         Network::Prepare { noise: true },
-        Network::Step,
+        Network::Step { queries: false },
         Network::Vocoder,
     ];
 
@@ -61,7 +64,7 @@ impl Network {
             Network::DurationPredictor => "duration_predictor",
             Network::TextEncoder => "text_encoder",
             Network::Prepare { .. } => "vector_estimator.prepare",
-            Network::Step => "vector_estimator.step",
+            Network::Step { .. } => "vector_estimator.step",
             Network::Vocoder => "vocoder",
         }
     }
@@ -106,7 +109,7 @@ fn describe(g: &mut Graph, c: &Config, weights: &dyn WeightSource, plan: PlanKey
             }
             VectorEstimator::new(&all, c).build_prepare(g, s)
         }
-        Network::Step => VectorEstimator::new(&all, c).build_step(g, s),
+        Network::Step { queries } => VectorEstimator::new(&all, c).build_step(g, s, queries),
         Network::Vocoder => vocoder::build(g, &all, c, s),
     }
 }

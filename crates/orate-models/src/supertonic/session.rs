@@ -1,5 +1,6 @@
 //! The model on a device, and one utterance, or a padded batch of them, through its stages.
 
+use super::alignment::{add_weights, starts};
 use super::blocks::Sizes;
 use super::files::Files;
 use super::networks::{Network, PlanKey};
@@ -52,7 +53,7 @@ impl Supertonic {
     /// Starts an utterance.
     pub fn session(&self) -> Session<'_> {
         let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
-        Session { model: self, memory: self.memories.take(), sizes, taps: false }
+        Session { model: self, memory: self.memories.take(), sizes, taps: false, aligns: false }
     }
 
     /// The plan of a network, compiled if it is not kept.
@@ -103,12 +104,19 @@ pub struct Session<'m> {
     memory: PooledMemory,
     sizes: Sizes,
     taps: bool,
+    /// Whether denoising leaves what [`Session::letter_starts`] reads.
+    aligns: bool,
 }
 
 impl Session<'_> {
     /// Records intermediate values in buffers `tap/<name>` from now on.
     pub fn record_taps(&mut self, on: bool) {
         self.taps = on;
+    }
+
+    /// Lets denoising say when letters are spoken from now on; see [`Session::letter_starts`].
+    pub fn align(&mut self) {
+        self.aligns = true;
     }
 
     /// Drops what [`Session::record_taps`] recorded so far.
@@ -241,7 +249,7 @@ impl Session<'_> {
     /// # Errors
     /// The device failed.
     pub fn denoise(&mut self, go_on: &dyn Fn() -> bool) -> Result<(), ModelError> {
-        let (plan, steps) = (self.plan(Network::Step)?, self.sizes.steps);
+        let (plan, steps) = (self.plan(self.step_network())?, self.sizes.steps);
         Ok(plan.run_times(self.memory(), "step", steps, go_on)?)
     }
 
@@ -251,7 +259,29 @@ impl Session<'_> {
     /// The device failed.
     pub fn step(&mut self, step: usize) -> Result<(), ModelError> {
         self.memory().set_index("step", step as u64);
-        self.run(Network::Step)
+        self.run(self.step_network())
+    }
+
+    fn step_network(&self) -> Network {
+        Network::Step { queries: self.aligns }
+    }
+
+    /// Latent frame, with a fraction, in which each letter of a text begins. The text is alone, and was
+    /// denoised after [`Session::align`] by a voice of this project, whose attention is trained to align.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn letter_starts(&mut self) -> Result<Vec<f32>, ModelError> {
+        let vf = &self.model.files.config.vector_field;
+        let (blocks, attention, letters) = (vf.blocks, vf.text, self.sizes.tokens);
+        let mut map = vec![0.0; self.sizes.frames * letters];
+        let (mut queries, mut keys) = (vec![], vec![]);
+        for b in 0..blocks {
+            self.memory().read_f32(&format!("ve.text_query.{b}"), &mut queries)?;
+            self.memory().read_f32(&format!("ve.text_key.{b}"), &mut keys)?;
+            add_weights(&mut map, attention, &queries, &keys);
+        }
+        Ok(starts(&map, letters))
     }
 
     /// Turns the latent into samples `[B, L · samples_per_latent]`.

@@ -7,6 +7,7 @@ use super::text::Piece;
 use super::voice::{Voice, parse_mix};
 use crate::pieces::{Progress, first_damaged};
 use crate::{Chunk, Chunks, Lap, Laps, ModelError, OptionSet, Options, Size};
+use orate_text::Traced;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,7 @@ pub(super) struct Pieces {
     speed: f32,
     steps: usize,
     trim: bool,
+    word_times: bool,
     progress: Progress,
     waits_for_stages: bool,
     /// Time of each of [`Stage::ALL`].
@@ -76,7 +78,7 @@ impl Pieces {
     /// One piece of a forced size, for timing.
     pub fn forced(model: Arc<Supertonic>, size: Size, o: &Options) -> Result<Pieces, ModelError> {
         let voice = model.voice(model.files().default_voice())?;
-        let piece = Piece { text: String::new(), ids: vec![1; size.tokens] };
+        let piece = Piece { text: Traced::default(), ids: vec![1; size.tokens] };
         Ok(Self::of(model, vec![Work { piece, frames: Some(size.frames) }], voice, o))
     }
 
@@ -88,7 +90,8 @@ impl Pieces {
             speed: files.speed(&own),
             steps: files.steps(&own),
             trim: own.trim.unwrap_or(true),
-            progress: Progress::new(o, files.config.sample_rate),
+            word_times: o.word_times,
+            progress: Progress::new(o),
             waits_for_stages: false,
             laps: [Duration::ZERO; 4],
             sizes: vec![],
@@ -100,6 +103,11 @@ impl Pieces {
         self.progress.cancel.check()?;
         let (model, tokens) = (self.model.clone(), piece.ids.len());
         let mut s = model.session();
+        // Nobody knows which heads of the official models align, if any.
+        let aligns = self.word_times && model.files().version.is_none();
+        if aligns {
+            s.align();
+        }
         s.set_text(&[(&piece.ids, &self.voice)])?;
         let mut last = Instant::now();
         let seconds = s.durations()?[0];
@@ -118,6 +126,7 @@ impl Pieces {
         s.denoise(&|| !self.progress.cancel.is_cancelled())?;
         self.lap(Stage::VectorEstimator, &mut s, &mut last)?;
         self.progress.cancel.check()?;
+        let letter_times = if aligns { self.seconds(s.letter_starts()?) } else { vec![] };
         let mut speech = Vec::new();
         s.vocode(&mut speech)?;
         self.lap(Stage::Vocoder, &mut s, &mut last)?;
@@ -128,11 +137,18 @@ impl Pieces {
         if self.trim {
             speech.truncate(wanted.max(1));
         }
-        let samples = self.progress.after_silence(speech);
         let (text, index, counters) = (piece.text, self.progress.index, s.counters());
         self.progress.index += 1;
         self.sizes.push(Size { tokens, frames });
-        Ok(Chunk { samples, text, index, counters, prefix_rows: 0, finish: None, attempts: 1 })
+        let of_piece = Chunk { ends_piece: true, attempts: 1, ..Chunk::default() };
+        Ok(Chunk { samples: speech, text, index, counters, letter_times, ..of_piece })
+    }
+
+    /// Times of latent frames.
+    fn seconds(&self, frames: Vec<f32>) -> Vec<f32> {
+        let c = &self.model.files().config;
+        let frame = c.samples_per_latent() as f32 / c.sample_rate as f32;
+        frames.into_iter().map(|at| at * frame).collect()
     }
 
     /// Ends a stage.

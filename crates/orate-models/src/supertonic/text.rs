@@ -4,9 +4,9 @@ use super::files::Files;
 use super::options::Options as Own;
 use crate::pieces::is_speakable;
 use crate::{ModelError, OptionSet, Options};
-use orate_text::pieces::{self, Unknown};
+use orate_text::pieces::Unknown;
 use orate_text::supertonic::{self, Version};
-use orate_text::{TextError, english};
+use orate_text::{TextError, Traced, english};
 
 /// Longest piece in characters, for voices that state none.
 const MAX_CHARS: usize = 300;
@@ -23,9 +23,9 @@ const OWN_RULES: english::Rules =
 /// A part of a text that is spoken in one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// What the networks see.
-    pub text: String,
-    /// One id per character of `text`.
+    /// Its part of the text.
+    pub text: Traced,
+    /// One id for each character that the networks see. Those of official models also see a language.
     pub ids: Vec<i32>,
 }
 
@@ -59,7 +59,7 @@ impl Files {
 
     fn official_pieces(
         &self,
-        text: &str,
+        text: &Traced,
         version: Version,
         language: Option<&str>,
         own: &Own,
@@ -75,7 +75,7 @@ impl Files {
         // An unknown language is an error for texts without pieces too.
         supertonic::prepare("", version, lang)?;
         let read = own.read_numbers.unwrap_or(false) && matches!(lang, None | Some("en" | "na"));
-        let text = if read { english::read_aloud(text) } else { text.to_owned() };
+        let text = if read { english::read(text).after(text) } else { text.clone() };
         let unknown = if own.skip_unknown == Some(true) { Unknown::Skip } else { Unknown::Refuse };
         if unknown == Unknown::Refuse {
             let characters = self.indexer.unsupported(&text);
@@ -83,19 +83,18 @@ impl Files {
                 return Err(TextError::Unsupported { characters }.into());
             }
         }
-        pieces::at_most(&text, supertonic::max_chars(version, lang))
+        text.pieces(supertonic::max_chars(version, lang))
             .into_iter()
-            .filter(|chunk| is_speakable(&supertonic::normalize(chunk)))
-            .map(|chunk| {
-                let text = supertonic::prepare(&chunk, version, lang)?;
-                let ids = self.indexer.encode(&text, unknown)?;
+            .filter(|piece| is_speakable(&supertonic::normalize(piece)))
+            .map(|text| {
+                let ids = self.indexer.encode(&supertonic::prepare(&text, version, lang)?, unknown)?;
                 Ok(Piece { text, ids })
             })
             .collect()
     }
 
     /// Voices of this project know letters and a few marks. Everything else is written out first.
-    fn own_pieces(&self, text: &str, language: Option<&str>, own: &Own) -> Result<Vec<Piece>, ModelError> {
+    fn own_pieces(&self, text: &Traced, language: Option<&str>, own: &Own) -> Result<Vec<Piece>, ModelError> {
         if let Some(lang) = language.filter(|l| *l != "en") {
             return Err(ModelError::Option {
                 option: "language",
@@ -106,22 +105,25 @@ impl Files {
         }
         let knows = |c: char| self.indexer.knows(c);
         let max_chars = self.config.max_chars.unwrap_or(MAX_CHARS);
-        let cut = |text: &str| -> Result<Vec<String>, TextError> {
+        let cut = |text: &str| -> Result<Vec<Traced>, TextError> {
             if own.read_numbers.unwrap_or(true) {
-                return english::speakable(text, &OWN_RULES, max_chars, knows);
+                return english::speakable_pieces(text, &OWN_RULES, max_chars, knows);
             }
-            let text = english::fit_alphabet(text, |c| knows(c) || c.is_whitespace())
+            let text = english::fit(text, |c| knows(c) || c.is_whitespace())
                 .map_err(|characters| TextError::Unsupported { characters })?;
-            Ok(pieces::at_most(&text, max_chars))
+            Ok(text.pieces(max_chars))
+        };
+        let cut = |text: &Traced| -> Result<Vec<Traced>, TextError> {
+            Ok(cut(text)?.into_iter().map(|piece| piece.after(text)).collect())
         };
         let pieces = match cut(text) {
             Err(TextError::Unsupported { characters }) if own.skip_unknown == Some(true) => {
-                cut(&text.chars().filter(|c| !characters.contains(c)).collect::<String>())?
+                cut(&Traced::filtered(text, |c| !characters.contains(&c)).after(text))?
             }
             other => other?,
         };
         // One sentence at a time, as in training. Given two, the duration predictor allows too little time.
-        let sentences = pieces.iter().flat_map(|piece| pieces::of_sentences(piece, 1));
+        let sentences = pieces.iter().flat_map(|piece| piece.sentences(1));
         let pieces = sentences.filter(|text| is_speakable(text));
         pieces.map(|text| Ok(Piece { ids: self.indexer.encode(&text, Unknown::Skip)?, text })).collect()
     }

@@ -43,6 +43,8 @@ struct TextContext {
     text_lens: Option<Value>,
     /// Whether the batch already has rows without text.
     split: bool,
+    /// Whether queries are written.
+    queries: bool,
 }
 
 /// The network: configuration, weights, and whether they hold guidance.
@@ -155,8 +157,9 @@ impl<'a> VectorEstimator<'a> {
     }
 
     /// One Euler step. Reads what [`Self::build_prepare`] wrote; replaces the state `latent` `[B, L, D·K]`.
-    /// Scalars: `step` from 0, and `dt` = 1 / steps.
-    pub fn build_step(&self, g: &mut Graph, s: Sizes) -> Result<()> {
+    /// Scalars: `step` from 0, and `dt` = 1 / steps. With `queries` it also writes `ve.text_query.*`, which
+    /// say with the keys how text and speech are aligned.
+    pub fn build_step(&self, g: &mut Graph, s: Sizes, queries: bool) -> Result<()> {
         let vf = &self.config.vector_field;
         let (width, ldim) = (vf.text.width, self.config.latent_channels());
         let (step, dt) = (g.scalar("step"), g.scalar("dt"));
@@ -197,7 +200,7 @@ impl<'a> VectorEstimator<'a> {
                 }
             };
             rotary = Some(table);
-            let around = TextContext { table, lens, text_lens, split };
+            let around = TextContext { table, lens, text_lens, split, queries };
             x = self.text_attention(g, &w.at(&format!("main_blocks.{}", i + 3)), s, b, x, &around)?;
             split = self.guidance;
             x = g.mask_rows(x, now(split))?;
@@ -246,6 +249,9 @@ impl<'a> VectorEstimator<'a> {
         if b == 0 && !self.guidance {
             self.tap_heads(g, "rotated_query", q)?;
             self.tap_heads(g, "rotated_key", k)?;
+        }
+        if c.queries {
+            g.output(&format!("ve.text_query.{b}"), q)?;
         }
         let y = g.attention(a.op(), q, k, v, c.text_lens)?;
         let y = a.out(g, &heads, y)?;

@@ -1,9 +1,11 @@
 //! Who is let in.
 
-use super::{get, send, server};
+use super::{get, post, posting, send, server};
 use axum::body::Body;
 use axum::http::Request;
 use orate_server::{Keys, Settings};
+use serde_json::json;
+use tower::ServiceExt as _;
 
 fn with(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
     let request =
@@ -54,4 +56,77 @@ async fn ids_come_back() {
     assert_eq!(own.header("x-request-id"), "abc-1");
     let bad = send(&router, with("/health", &[("x-request-id", "a b<script>")])).await;
     assert_eq!(bad.header("x-request-id").len(), 16);
+}
+
+/// Browsers ask with an `Origin` and let pages read only what the answer allows.
+#[tokio::test]
+async fn pages_of_other_origins_are_refused_by_default() {
+    let router = server(Settings::default()).router();
+    let origin = [("origin", "http://evil.example")];
+    let answer = send(&router, with("/v1/models", &origin)).await;
+    assert_eq!(answer.header("access-control-allow-origin"), "");
+    // Forms of other pages need no permission, but cannot send JSON.
+    let form = Request::post("/v1/audio/speech").header("content-type", "text/plain");
+    let form = form.body(Body::from("{\"model\": \"tts-1\", \"input\": \"Hi.\"}")).expect("a request");
+    assert_eq!(send(&router, form).await.error().0, 415);
+    let cors_origins = vec!["http://good.example".to_owned()];
+    let open = server(Settings { cors_origins, ..Settings::default() }).router();
+    for (origin, allowed) in [("http://evil.example", ""), ("http://good.example", "http://good.example")] {
+        let answer = send(&open, with("/v1/models", &[("origin", origin)])).await;
+        assert_eq!(answer.header("access-control-allow-origin"), allowed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_a_key_are_limited() {
+    let [key, line] = Keys::generate("ada").expect("random numbers");
+    let [other, second] = Keys::generate("bob").expect("random numbers");
+    let keys = Keys::parse(&format!("{line}\n{second}")).expect("lines");
+    let server = server(Settings { keys, max_per_key: Some(1), ..Settings::default() });
+    let router = server.router();
+    let speak = |key: &str, text: &str| {
+        let body = json!({ "model": "tts-1", "input": text, "response_format": "pcm" });
+        let mut request = posting("/v1/audio/speech", &body.to_string());
+        request.headers_mut().insert("xi-api-key", key.parse().expect("a header"));
+        request
+    };
+    let long = "This is a sentence that takes a while to speak. ".repeat(200);
+    let first = router.clone().oneshot(speak(&key, &long)).await.expect("an answer");
+    let second = send(&router, speak(&key, "Hello.")).await;
+    assert_eq!((second.error().0, second.error().1.as_str()), (429, "rate_limited"));
+    assert_eq!(second.header("retry-after"), "1");
+    assert_eq!(send(&router, speak(&other, "Hello.")).await.status, 200);
+    drop(first);
+    assert_eq!(send(&router, speak(&key, "Hello.")).await.status, 200);
+}
+
+#[tokio::test]
+async fn answers_repeat_little_of_a_request_and_metrics_nothing() {
+    let router = server(Settings::default()).router();
+    let long = "x".repeat(5000);
+    for (name, value) in [
+        ("model", json!(long)),
+        ("voice", json!(long)),
+        ("voice", json!(format!("{long}+{long}"))),
+        ("response_format", json!(long)),
+        ("language", json!(long)),
+        ("steps", json!(long)),
+        ("seed", json!(long)),
+        ("stream_format", json!(long)),
+    ] {
+        let mut body = json!({ "model": "tts-1", "input": "Hi." });
+        body[name] = value;
+        let answer = post(&router, "/v1/audio/speech", &body).await;
+        let text = String::from_utf8(answer.bytes.clone()).expect("text");
+        assert!(answer.status.is_client_error(), "{name}: {text}");
+        assert!(text.matches('x').count() < 200 && text.len() < 1000, "{name}: {text}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    }
+    let lost = get(&router, &format!("/{long}")).await;
+    assert!(lost.bytes.len() < 500);
+    let body = json!({ "model": "tts-1", "input": "Marmalade.", "voice": "nova" });
+    assert_eq!(post(&router, "/v1/audio/speech", &body).await.status, 200);
+    let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("text");
+    assert!(metrics.contains("orate_characters_total{model=\"orate-default\"} 10"), "{metrics}");
+    assert!(!metrics.contains("Marmalade") && !metrics.contains("nova") && !metrics.contains("xxx"));
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
@@ -52,8 +53,18 @@ async fn hear(socket: &mut Socket) -> Result<Value, Vec<u8>> {
 
 /// The model's own samples of a text as bytes.
 fn spoken(text: &str) -> Vec<u8> {
-    let audio = engine().speak(text, &Options::default()).expect("speaks");
-    audio.samples.iter().flat_map(|x| to_pcm16(*x).to_le_bytes()).collect()
+    with(text, &Options::default())
+}
+
+/// The same of a sentence that follows another.
+fn spoken_after(text: &str) -> Vec<u8> {
+    with(text, &Options { first_piece: 1, ..Options::default() })
+}
+
+fn with(text: &str, options: &Options) -> Vec<u8> {
+    let stream = engine().stream(text, options).expect("speaks");
+    let samples: Vec<f32> = stream.flat_map(|chunk| chunk.expect("speaks").samples).collect();
+    samples.iter().flat_map(|x| to_pcm16(*x).to_le_bytes()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,6 +140,112 @@ async fn cancelling_stops_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_complete_text_is_cancelled_and_the_next_one_waits() {
+    let (address, _end) = listening(&server(Settings::default())).await;
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    say(&mut socket, json!({ "type": "session.config" })).await;
+    let long = "This takes a while, and then some more. ".repeat(100);
+    say(&mut socket, json!({ "type": "input.text", "text": long })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    while hear(&mut socket).await.is_ok() {}
+    say(&mut socket, json!({ "type": "input.cancel" })).await;
+    say(&mut socket, json!({ "type": "input.text", "text": "Next." })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    // Text of the next utterance that comes while one is spoken is not part of it.
+    say(&mut socket, json!({ "type": "input.text", "text": "Last." })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    let (mut done, mut texts) = (vec![], vec![]);
+    while done.len() < 3 {
+        let Ok(message) = hear(&mut socket).await else { continue };
+        match message["type"].as_str() {
+            Some("audio.start") => texts.push(message["sentence_text"].as_str().expect("a text").to_owned()),
+            Some("session.done") => {
+                done.push((message["cancelled"] == true, message["utterance_index"].clone()))
+            }
+            Some("audio.done") => {}
+            _ => panic!("{message}"),
+        }
+    }
+    assert_eq!(done, [(true, json!(0)), (false, json!(1)), (false, json!(2))]);
+    assert!(texts.ends_with(&["Next.".to_owned(), "Last.".to_owned()]) && texts.len() < 10, "{texts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sockets_of_other_origins_are_refused() {
+    let (address, _end) = listening(&server(Settings::default())).await;
+    for path in ["/v1/audio/speech/stream", "/v1/text-to-speech/alloy/stream-input"] {
+        for (origin, is_allowed) in
+            [("http://evil.example".to_owned(), false), (format!("http://{address}"), true)]
+        {
+            let mut request = format!("ws://{address}{path}").into_client_request().expect("a request");
+            request.headers_mut().insert("origin", origin.parse().expect("a header"));
+            assert_eq!(connect_async(request).await.is_ok(), is_allowed, "{origin} at {path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_sockets_end_with_the_server() {
+    let server = server(Settings::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (end, ended) = oneshot::channel::<()>();
+    let (of_task, drain) = (server.clone(), Duration::from_secs(60));
+    let task = tokio::spawn(async move {
+        serve(&of_task, Listener::Tcp(listener), async { drop(ended.await) }, drain).await;
+    });
+    let wyoming = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let home = TcpStream::connect(wyoming.local_addr().expect("an address"));
+    tokio::spawn(async move { server.wyoming(wyoming).await });
+    let _home = home.await.expect("a connection");
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    say(&mut socket, json!({ "type": "session.config" })).await;
+    // Clients that do not close their end, and one that is idle between requests.
+    let _silent = open(address, "/v1/text-to-speech/alloy/stream-input").await;
+    let mut idle = TcpStream::connect(address).await.expect("a connection");
+    idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("is open");
+    idle.read_exact(&mut [0; 20]).await.expect("an answer");
+    drop(end);
+    let next = tokio::time::timeout(Duration::from_secs(2), socket.next()).await.expect("it ends");
+    assert!(matches!(next, Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == 1000));
+    let ended = tokio::time::timeout(Duration::from_secs(5), task).await;
+    assert!(ended.is_ok(), "idle connections hold up the end");
+}
+
+/// Connections that read nothing give their places back.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_limited_and_stalled_ones_are_closed() {
+    let stall_timeout = Duration::from_millis(300);
+    let server = server(Settings { connections: 2, stall_timeout, ..Settings::default() });
+    let (address, _end) = listening(&server).await;
+    let text = "This is a sentence that takes a while to speak. ".repeat(400);
+    let body = json!({ "model": "tts-1", "input": text, "response_format": "wav", "sample_rate": 48_000 });
+    let request = format!(
+        "POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.to_string().len()
+    );
+    let mut stalled = vec![];
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(request.as_bytes()).await.expect("is open");
+        stream.read_exact(&mut [0; 100]).await.expect("an answer");
+        stalled.push(stream);
+    }
+    // Both places are taken, so this one waits.
+    let mut third = TcpStream::connect(address).await.expect("a connection");
+    let health = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    third.write_all(health).await.expect("is open");
+    let mut answer = vec![];
+    let early = tokio::time::timeout(Duration::from_millis(100), third.read_to_end(&mut answer)).await;
+    assert!(early.is_err(), "a third connection is served");
+    let late = tokio::time::timeout(Duration::from_secs(20), third.read_to_end(&mut answer)).await;
+    assert!(late.is_ok() && answer.starts_with(b"HTTP/1.1 200"), "stalled connections keep their places");
+    let metrics = super::get(&server.router(), "/metrics").await;
+    assert!(String::from_utf8_lossy(&metrics.bytes).contains("orate_panics{model=\"orate-default\"} 0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn contexts_of_elevenlabs_are_apart() {
     let [key, line] = Keys::generate("ada").expect("random numbers");
     let keys = Keys::parse(&line).expect("a line");
@@ -151,11 +268,7 @@ async fn contexts_of_elevenlabs_are_apart() {
         }
     }
     let voice = engine().voices()[0].name.clone();
-    let of = |text: &str| {
-        let options = Options { voice: Some(voice.clone()), ..Options::default() };
-        let audio = engine().speak(text, &options).expect("speaks");
-        audio.samples.iter().flat_map(|x| to_pcm16(*x).to_le_bytes()).collect::<Vec<u8>>()
-    };
+    let of = |text: &str| with(text, &Options { voice: Some(voice.clone()), ..Options::default() });
     assert!(sound[0] == of("Hello from a.") && sound[1] == of("And from b"));
     // Without a key nothing is spoken.
     let mut stranger = open(address, &path).await;
@@ -207,7 +320,8 @@ async fn home_assistant_is_answered() {
     tell("synthesize-stop", json!({})).await;
     let (kinds, sound) = events("synthesize-stopped").await;
     assert_eq!(kinds, ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]);
-    assert!(sound == [spoken("Good morning."), spoken("Fine")].concat());
+    assert!(sound == [spoken("Good morning."), spoken_after("Fine")].concat());
+    assert!(spoken_after("Fine").len() > spoken("Fine").len());
     // What cannot be spoken still ends.
     tell("synthesize-start", json!({})).await;
     tell("synthesize-chunk", json!({ "text": "漢字 " })).await;
@@ -258,6 +372,14 @@ async fn strange_requests_end_in_errors() {
     let utf8 = format!("{post}connection: close\r\ncontent-length: 12\r\n\r\n").into_bytes();
     let utf8 = [utf8, b"{\"input\": \"\xff".to_vec()].concat();
     assert!(answer(&utf8, false).await.contains("400"));
+    // Neither compressed bodies nor HTTP/2.
+    let zipped = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xab\xae\x05\0\x43\xbf\xa6\xa3\x02\0\0\0";
+    let head = format!(
+        "{post}connection: close\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        zipped.len()
+    );
+    assert!(answer(&[head.as_bytes(), zipped].concat(), false).await.contains("400"));
+    assert!(!answer(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true).await.contains("200"));
     // The server still answers, and ends in order.
     let health = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert_eq!(answer(health, false).await, "HTTP/1.1 200 OK");

@@ -26,7 +26,7 @@ fn request(more: Value) -> Value {
 #[tokio::test]
 async fn sound_is_that_of_the_library() {
     let router = router();
-    let options = Options { seed: 7, whole_pieces: true, ..Options::default() };
+    let options = Options { seed: 7, whole: true, ..Options::default() };
     let want = engine().speak("Hello there. How are you?", &options).expect("speaks");
     let wav = encode(&want.samples, want.sample_rate, AudioFormat::Wav16, &EncoderSettings::default());
     let wav = wav.expect("encodes");
@@ -37,9 +37,13 @@ async fn sound_is_that_of_the_library() {
     assert_eq!(whole.header("content-length"), wav.len().to_string());
     assert_eq!(whole.header("x-orate-finish-reason"), "stop");
     assert_eq!((whole.header("x-orate-seed"), whole.header("x-orate-model")), ("7", "orate-default"));
-    // A stream has the same samples after a header that leaves the length open.
+    // A stream has the samples of a stream after a header that leaves the length open.
+    let options = Options { whole: false, ..options };
+    let stream = engine().stream("Hello there. How are you?", &options).expect("speaks");
+    let samples: Vec<f32> = stream.flat_map(|chunk| chunk.expect("speaks").samples).collect();
+    let wav = encode(&samples, want.sample_rate, AudioFormat::Wav16, &EncoderSettings::default());
     let streamed = post(&router, SPEECH, &request(json!({ "seed": 7 }))).await;
-    assert_eq!(streamed.bytes[44..], wav[44..]);
+    assert_eq!(streamed.bytes[44..], wav.expect("encodes")[44..]);
     assert_eq!(streamed.bytes[4..8], [0xff; 4]);
     assert_eq!(streamed.header("x-accel-buffering"), "no");
     let read = read_audio_bytes("a.wav", streamed.bytes, 60.0).expect("a wav file");
@@ -180,7 +184,10 @@ async fn wrong_requests_are_named() {
         (json!({ "model": "orate-default", "top_k": 5 }), error(400, "unsupported_value", "top_k")),
         (json!({ "ref_audio": "http://127.0.0.1/" }), error(400, "unsupported_value", "ref_audio")),
         (json!({ "word_timestamps": true }), error(400, "unsupported_value", "word_timestamps")),
-        (json!({ "ssml": true }), error(400, "unsupported_value", "ssml")),
+        (json!({ "ssml": true }), error(400, "invalid_value", "input")),
+        (json!({ "ssml": true, "tags": true }), error(400, "invalid_value", "tags")),
+        (json!({ "tags": true, "input": "[pause:x] Hi" }), error(400, "invalid_value", "input")),
+        (json!({ "tags": true, "input": "[voice:nobody] Hi" }), error(400, "voice_not_found", "voice")),
     ];
     for (more, want) in cases {
         let shown = more.to_string().chars().take(60).collect::<String>();
@@ -226,17 +233,53 @@ async fn a_batch_has_a_result_for_each_text() {
 }
 
 #[tokio::test]
-async fn captions_have_the_times_of_sentences() {
+async fn events_tell_when_words_are_spoken() {
+    let input =
+        "<speak>Ångström paid <sub alias='five dollars'>$5</sub>. <mark name='then'/>He left.</speak>";
+    let asks = json!({ "input": input, "ssml": true, "stream_format": "sse", "word_timestamps": true });
+    let events = post(&router(), SPEECH, &request(asks)).await;
+    let text = String::from_utf8(events.bytes).expect("text");
+    let of_words =
+        text.split("\n\n").filter_map(|event| event.strip_prefix("event: speech.audio.words\ndata: "));
+    let entries: Vec<Value> = of_words
+        .flat_map(|data| {
+            let data: Value = serde_json::from_str(data).expect("JSON");
+            data["words"].as_array().expect("a list").clone()
+        })
+        .collect();
+    let shown: Vec<_> = entries
+        .iter()
+        .map(|entry| entry["display"].as_str().or(entry["mark"].as_str()).expect("a name"))
+        .collect();
+    assert_eq!(shown, ["Ångström", "paid", "$5.", "then", "He", "left."]);
+    let characters: Vec<char> = input.chars().collect();
+    for entry in entries.iter().filter(|entry| entry["word"] != Value::Null) {
+        let at = |i: usize| entry["span"][i].as_u64().expect("a number") as usize;
+        assert_eq!(
+            characters[at(0)..at(1)].iter().collect::<String>(),
+            entry["word"].as_str().expect("a word")
+        );
+        assert!(entry["start"].as_f64() < entry["end"].as_f64() && entry["source"] == "attention");
+    }
+    assert_eq!(entries[3]["time"], entries[4]["start"]);
+}
+
+#[tokio::test]
+async fn captions_have_the_times_of_words() {
     let router = router();
     let body = request(json!({ "stream": false, "input": "First one.\n\nAnd then the second one." }));
     let answer = post(&router, "/dev/captioned_speech", &body).await.json();
     let times = answer["timestamps"].as_array().expect("times");
-    assert_eq!(times.len(), 2, "{times:?}");
-    assert!(times.iter().all(|time| time["source"] == "sentence"));
+    let words: Vec<_> = times.iter().map(|time| time["word"].as_str().expect("a word")).collect();
+    assert_eq!(words, ["First", "one.", "And", "then", "the", "second", "one."]);
+    assert!(times.iter().all(|time| time["source"] == "attention"));
     let bytes = BASE64_STANDARD.decode(answer["audio"].as_str().expect("base64")).expect("base64");
     let seconds = read_audio_bytes("a.wav", bytes, 60.0).expect("a wav file").duration_s();
-    let end = times[1]["end_time"].as_f64().expect("a number");
-    assert!((end - seconds).abs() < 1e-3 && times[0]["end_time"] == times[1]["start_time"]);
+    let at = |i: usize, name: &str| times[i][name].as_f64().expect("a number");
+    let starts: Vec<f64> = (0..7).map(|i| at(i, "start_time")).collect();
+    assert!(starts.is_sorted() && starts[0] < 0.2 && at(6, "end_time") < seconds, "{times:?}");
+    // The pause between the sentences, and the margins of both.
+    assert!(at(2, "start_time") - at(1, "end_time") > 0.4, "{times:?}");
     // Streamed, it is the same in lines.
     let lines = post(&router, "/dev/captioned_speech", &request(json!({}))).await;
     let lines = String::from_utf8(lines.bytes).expect("text");
@@ -283,8 +326,18 @@ async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
     let full = send(&router, posting(SPEECH, &body)).await;
     assert_eq!(full.error(), (503, "overloaded".to_owned(), None));
     assert_eq!(full.header("retry-after"), "1");
-    // Those that take nothing are given up, and the one that waits is spoken to.
+    // Those that read nothing are given up, and the one that waits gets a thread.
     assert_eq!(waiting.await.expect("no panic").expect("an answer").status(), 200);
+    let metrics = loop {
+        let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("text");
+        let stalled =
+            metrics.lines().find_map(|l| l.strip_prefix("orate_cancelled_total{reason=\"stalled\"} "));
+        if stalled.and_then(|count| count.parse().ok()).unwrap_or(0) >= 2 {
+            break metrics;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(metrics.contains("orate_panics{model=\"orate-default\"} 0"), "{metrics}");
     for response in open {
         let end =
             response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;

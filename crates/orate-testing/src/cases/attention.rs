@@ -165,6 +165,9 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
         (1, 1, 127, 97, 2, 1, 96),
         (2, 2, 130, 70, 3, 3, 112),
         (1, 1, 128, 129, 2, 1, 128),
+        // Enough of them for every multiprocessor of a large GPU.
+        (12, 12, 130, 70, 4, 1, 64),
+        (8, 1, 129, 200, 6, 2, 48),
     ] {
         for [bias, follows_weights] in [[false, false], [false, true], [true, false], [true, true]] {
             let what = match [bias, follows_weights] {
@@ -201,6 +204,25 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
         let mut lens = vec![tk as i32 - 1; kv];
         lens[kv - 1] = if kv > 1 { 0 } else { 33 };
         cases.push(Case::new(name, g).with("lens", lens));
+    }
+    // With a bias too, as in Chatterbox's token encoder.
+    for (b, kv, tq, tk, heads, d) in
+        [(2, 2, 352, 352, 8, 64), (3, 3, 128, 90, 1, 32), (2, 1, 260, 33, 2, 20), (2, 2, 64, 64, 2, 7)]
+    {
+        let name = format!("Attention with a bias and lens, B {b} kv {kv} Tq {tq} Tk {tk} H {heads} D {d}");
+        let mut g = Graph::new(&*name);
+        let q = g.input("q", DType::F32, [b, tq, heads * d])?;
+        let [k, v] = ["k", "v"].map(|name| g.input(name, DType::F32, [kv, tk, heads * d]));
+        let bias = g.input("bias", DType::F32, [b, heads, tq, tk])?;
+        let lens = g.input("lens", DType::I32, [kv])?;
+        let (scale, mask) = (1.0 / (d as f32).sqrt(), AttentionMask::None);
+        let op = Op::Attention { heads, scale, mask, relative: None, bias: true, follows_weights: false };
+        let y = g.biased_attention(op, [q, k?, v?, bias], Some(lens))?;
+        g.output("y", y)?;
+        let mut lens = vec![tk as i32 - 7; kv];
+        lens[kv - 1] = 30;
+        let bias = Random::named(17, &name).floats(b * heads * tq * tk, -3.0, 3.0);
+        cases.push(Case::new(name, g).with("bias", bias).with("lens", lens));
     }
     // Queries that are rotated on the way.
     for (b, t, heads, d, mask) in [

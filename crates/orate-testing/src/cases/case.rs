@@ -109,7 +109,7 @@ fn integer_range(graph: &Graph, buffer: usize) -> (i32, i32) {
                     let [q, k] = [0, 1].map(|i| graph.shape(node.inputs[i]).dims()[1]);
                     narrow(0, k - q, false);
                 }
-                Op::Attention { .. } if operand == 3 => {
+                Op::Attention { .. } if operand >= 3 => {
                     narrow(1, graph.shape(node.inputs[1]).dims()[1], false)
                 }
                 Op::WriteRows { .. } => {

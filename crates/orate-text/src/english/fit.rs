@@ -1,14 +1,16 @@
 //! Converts a text to the letters that a voice knows.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-use super::{Rules, read_aloud_with};
-use crate::pieces;
+use super::{Rules, read_with};
+use crate::pieces::place;
 use crate::supertonic::is_emoji;
-use crate::{TextError, is_invisible};
+use crate::traced::Make;
+use crate::{TextError, Traced, is_invisible};
 
 /// Replaces characters that a voice does not know by ones that it does.
 ///
@@ -30,19 +32,33 @@ use crate::{TextError, is_invisible};
 /// assert_eq!(fit_alphabet("漢字", known), Err(vec!['字', '漢']));
 /// ```
 pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<String, Vec<char>> {
-    let mut fit = Fit { out: String::with_capacity(text.len()), pause: false, is_known };
+    fit_into(String::with_capacity(text.len()), text, is_known)
+}
+
+/// Fits as [`fit_alphabet`], and says where each part of the result comes from.
+///
+/// # Errors
+///
+/// As [`fit_alphabet`].
+pub fn fit(text: &str, is_known: impl Fn(char) -> bool) -> Result<Traced, Vec<char>> {
+    fit_into(Traced::default(), text, is_known)
+}
+
+fn fit_into<O: Make>(out: O, text: &str, is_known: impl Fn(char) -> bool) -> Result<O, Vec<char>> {
+    let mut fit = Fit { out, at: 0..0, pause: None, is_known };
     let mut missing = BTreeSet::new();
     let mut pictures = BTreeSet::new();
-    for c in text.chars() {
+    for (i, c) in text.char_indices() {
+        fit.at = i..i + c.len_utf8();
         if (fit.is_known)(c) {
-            fit.push(c);
+            fit.push(c, true);
         } else if is_picture(c) {
             pictures.insert(c);
         } else if !is_silent(c) && !fit.fold(c) {
             missing.insert(c);
         }
     }
-    let silent = !fit.out.chars().any(char::is_alphanumeric);
+    let silent = !fit.out.text().chars().any(char::is_alphanumeric);
     if !missing.is_empty() || (silent && !pictures.is_empty()) {
         if silent {
             missing.extend(pictures);
@@ -50,51 +66,59 @@ pub fn fit_alphabet(text: &str, is_known: impl Fn(char) -> bool) -> Result<Strin
         return Err(missing.into_iter().collect());
     }
     // The space before a dropped emoji or bracket is dropped too.
-    if fit.out.len() > fit.out.trim_end_matches(' ').len() && !text.ends_with(char::is_whitespace) {
-        fit.out.truncate(fit.out.trim_end_matches(' ').len());
+    let trimmed = fit.out.text().trim_end_matches(' ').len();
+    if fit.out.text().len() > trimmed && !text.ends_with(char::is_whitespace) {
+        fit.out.truncate(trimmed);
     }
     Ok(fit.out)
 }
 
-struct Fit<F> {
-    out: String,
+struct Fit<O, F> {
+    out: O,
+    /// The current character in the source.
+    at: Range<usize>,
     /// A bracket was here; it becomes a comma if letters follow.
-    pause: bool,
+    pause: Option<Range<usize>>,
     is_known: F,
 }
 
-impl<F: Fn(char) -> bool> Fit<F> {
-    fn push(&mut self, c: char) {
-        if self.pause && !c.is_whitespace() {
-            self.pause = false;
-            let trimmed = self.out.trim_end().len();
-            let after_mark = self.out[..trimmed].ends_with(|p: char| ",.;:!?-".contains(p));
+impl<O: Make, F: Fn(char) -> bool> Fit<O, F> {
+    /// Writes a character: the current one, or one made of it.
+    fn push(&mut self, c: char, is_copy: bool) {
+        if !c.is_whitespace()
+            && let Some(bracket) = self.pause.take()
+        {
+            let before = self.out.text().trim_end();
+            let trimmed = before.len();
+            let after_mark = before.ends_with(|p: char| ",.;:!?-".contains(p));
             if c.is_alphanumeric() || c == '"' || c == '\'' {
                 self.out.truncate(trimmed);
                 if trimmed > 0 {
                     if !after_mark && (self.is_known)(',') {
-                        self.out.push(',');
+                        self.out.make(",", bracket.clone());
                     }
                     if (self.is_known)(' ') {
-                        self.out.push(' ');
+                        self.out.make(" ", bracket);
                     }
                 }
             } else {
                 self.out.truncate(trimmed);
             }
         }
-        self.out.push(c);
+        let mut bytes = [0; 4];
+        let text = c.encode_utf8(&mut bytes);
+        if is_copy { self.out.copy(text, self.at.start) } else { self.out.make(text, self.at.clone()) }
     }
 
     /// Writes the replacement of an unknown character; returns false if there is none.
     fn fold(&mut self, c: char) -> bool {
         if is_pause(c) {
-            self.pause = true;
+            self.pause = Some(self.at.clone());
             return true;
         }
         if c.is_whitespace() || c.is_control() {
             if (self.is_known)(' ') {
-                self.push(' ');
+                self.push(' ', false);
             }
             return true;
         }
@@ -113,7 +137,7 @@ impl<F: Fn(char) -> bool> Fit<F> {
             return false;
         }
         if parts.chars().all(|part| is_pause(part) && !(self.is_known)(part)) && !parts.is_empty() {
-            self.pause = true;
+            self.pause = Some(self.at.clone());
             return true;
         }
         self.push_all(parts.chars())
@@ -122,7 +146,7 @@ impl<F: Fn(char) -> bool> Fit<F> {
     fn push_all(&mut self, parts: impl Iterator<Item = char> + Clone) -> bool {
         let known = parts.clone().all(|part| (self.is_known)(part));
         if known {
-            parts.for_each(|part| self.push(part));
+            parts.for_each(|part| self.push(part, false));
         }
         known
     }
@@ -216,8 +240,8 @@ fn plain(c: char) -> Option<&'static str> {
     })
 }
 
-/// Pieces that a plain-letter voice can say: [`read_aloud_with`], [`fit_alphabet`], runs of marks reduced to
-/// one, sentences capitalized, split at `max_chars`, each piece with a final mark.
+/// Pieces that a plain-letter voice can say: [`read_aloud_with`](super::read_aloud_with), [`fit_alphabet`],
+/// runs of marks reduced to one, sentences capitalized, split at `max_chars`, each piece with a final mark.
 ///
 /// `max_chars` counts characters of the result, including the final mark; `is_known` is the voice's alphabet.
 ///
@@ -240,18 +264,46 @@ pub fn speakable(
     max_chars: usize,
     is_known: impl Fn(char) -> bool,
 ) -> Result<Vec<String>, TextError> {
-    let read = read_aloud_with(text, rules);
+    let pieces = speakable_pieces(text, rules, max_chars, is_known)?;
+    Ok(pieces.into_iter().map(Traced::into_text).collect())
+}
+
+/// Makes the pieces of [`speakable`], and says where each part of them comes from.
+///
+/// # Errors
+///
+/// As [`speakable`].
+///
+/// ```
+/// use orate_text::english::{Rules, speakable_pieces};
+///
+/// let known = |c: char| c.is_ascii_alphabetic() || " .,?!'-;:\"".contains(c);
+/// let pieces = speakable_pieces("Yes (5 km). No", &Rules::default(), 24, known)?;
+/// assert_eq!((pieces[0].text(), pieces[0].span()), ("Yes, five kilometers.", 0..11));
+/// assert_eq!(pieces[0].source(5..9), 5..9); // "five" comes from "5 km"
+/// # Ok::<(), orate_text::TextError>(())
+/// ```
+pub fn speakable_pieces(
+    text: &str,
+    rules: &Rules,
+    max_chars: usize,
+    is_known: impl Fn(char) -> bool,
+) -> Result<Vec<Traced>, TextError> {
+    let read = read_with(text, rules);
     // Blank lines separate paragraphs, so they are kept for the splitting.
-    let fitted = fit_alphabet(&read, |c| c == '\n' || is_known(c))
+    let fitted = fit(read.text(), |c| c == '\n' || is_known(c))
         .map_err(|characters| TextError::Unsupported { characters })?;
+    let calm = calm(fitted.text()).after(&fitted).after(&read);
     let max_chars = max_chars.saturating_sub(1).max(1); // room for the full stop
-    let pieces: Vec<String> = pieces::at_most(&capitalize_sentences(&calm(&fitted)), max_chars)
-        .into_iter()
-        .map(|piece| piece.split_whitespace().collect::<Vec<_>>().join(" "))
-        .filter(|piece| piece.chars().any(char::is_alphanumeric))
+    let pieces: Vec<Traced> = capitalize_sentences(calm)
+        .pieces(max_chars)
+        .iter()
+        .map(|piece| piece.joined(&piece.text().split_whitespace().collect::<Vec<_>>()))
+        .filter(|piece| piece.text().chars().any(char::is_alphanumeric))
         .map(|mut piece| {
-            if !piece.ends_with(['.', '?', '!', ',', ';', ':']) {
-                piece.push('.');
+            if !piece.text().ends_with(['.', '?', '!', ',', ';', ':']) {
+                let end = piece.span().end;
+                piece.make(".", end..end);
             }
             piece
         })
@@ -259,61 +311,55 @@ pub fn speakable(
     if pieces.is_empty() { Err(TextError::Empty) } else { Ok(pieces) }
 }
 
-/// Reduces runs of marks to the strongest one: `?!` to `?`, `...` to `.` or a
-/// comma, `--` to a comma. Voices
+/// Reduces runs of marks to the strongest one: `?!` to `?`, `...` to `.` or a comma, `--` to a comma. Voices
 /// trained on plain sentences stumble over runs.
-fn calm(text: &str) -> String {
+fn calm(text: &str) -> Traced {
     const BY_STRENGTH: &str = "?!.:;,";
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
+    let mut out = Traced::default();
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
         let run = &rest[..rest.find(|d: char| !BY_STRENGTH.contains(d)).unwrap_or(rest.len())];
         if !run.is_empty() {
-            rest = &rest[run.len()..];
+            let rest = &rest[run.len()..];
             // "Well... maybe" continues a sentence; "Well... Maybe" starts a new one.
             let goes_on = run.len() > 1
                 && run.bytes().all(|b| b == b'.')
                 && rest.trim_start().starts_with(char::is_lowercase);
-            if goes_on {
-                out.push(',');
-            } else {
-                out.extend(BY_STRENGTH.chars().find(|&mark| run.contains(mark)));
-            }
+            let strongest = || BY_STRENGTH.chars().find(|&mark| run.contains(mark)).unwrap_or(c);
+            let mark = if goes_on { ',' } else { strongest() };
+            out.make(mark.encode_utf8(&mut [0; 4]), at..at + run.len());
+            at += run.len();
             continue;
         }
         let dashes = rest.len() - rest.trim_start_matches('-').len();
         if dashes > 1 {
-            out.truncate(out.trim_end_matches(' ').len());
-            out.push_str(", ");
-            rest = &rest[dashes..];
+            out.truncate(out.text().trim_end_matches(' ').len());
+            out.make(", ", at..at + dashes);
+            at += dashes;
             continue;
         }
-        out.push(c);
-        rest = &rest[c.len_utf8()..];
+        out.copy(c.encode_utf8(&mut [0; 4]), at);
+        at += c.len_utf8();
     }
     out
 }
 
 /// Capitalizes numbers at the beginning of sentences, which have become lowercase words. Words with an inner
 /// capital ("iPhone") stay.
-fn capitalize_sentences(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+fn capitalize_sentences(text: Traced) -> Traced {
+    let mut first_letters = Vec::new();
     let mut begins = true;
-    for word in text.split_inclusive(char::is_whitespace) {
+    for word in text.text().split_inclusive(char::is_whitespace) {
         let bare = word.trim_start_matches(['"', '\'']);
-        let mut chars = bare.chars();
-        match chars.next() {
-            Some(first) if begins && first.is_ascii_lowercase() && !bare.contains(char::is_uppercase) => {
-                out.push_str(&word[..word.len() - bare.len()]);
-                out.push(first.to_ascii_uppercase());
-                out.push_str(chars.as_str());
-            }
-            _ => out.push_str(word),
+        if begins && bare.starts_with(|c: char| c.is_ascii_lowercase()) && !bare.contains(char::is_uppercase)
+        {
+            first_letters.push(place(bare, text.text()).start);
         }
         let end = word.trim_end().trim_end_matches(['"', '\'']);
         if !end.is_empty() {
             begins = end.ends_with(['.', '!', '?']);
         }
     }
-    out
+    text.capitalized(&first_letters)
 }

@@ -4,6 +4,7 @@ use super::Rules;
 use super::letters::{Spelled, is_spelled, spell, spell_with_s};
 use super::numbers::{cardinal, cardinal_digits, digits, make_ordinal};
 use super::tokens::{Kind, Token, Tokens, superscript, tokens, vulgar_fraction};
+use crate::traced::Make;
 
 /// Result of a rule: words to say, and the first token after those consumed.
 pub(super) type Found = Option<(String, usize)>;
@@ -35,7 +36,7 @@ pub(super) struct Reader<'a> {
     pub rules: Rules,
     /// The next token to read.
     at: usize,
-    out: String,
+    out: &'a mut dyn Make,
     /// Whether spoken words were written last, which need a space before further letters.
     joined: bool,
     /// The token after the last number.
@@ -45,21 +46,21 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(source: &'a str, rules: Rules) -> Self {
+    pub fn new(source: &'a str, rules: Rules, out: &'a mut dyn Make) -> Self {
         Self {
             source,
             tokens: Vec::with_capacity(WINDOW),
             rest: tokens(source),
             rules,
             at: 0,
-            out: String::with_capacity(source.len() + source.len() / 4),
+            out,
             joined: false,
             number_end: None,
             quoted: false,
         }
     }
 
-    pub fn read(mut self) -> String {
+    pub fn read(mut self) {
         while let Some(token) = self.next_token() {
             if self.is_start(self.at)
                 && let Some((words, end)) = self.address(self.at)
@@ -74,7 +75,6 @@ impl<'a> Reader<'a> {
                 Kind::Mark => self.mark(token.text),
             }
         }
-        self.out
     }
 
     /// Returns the next token to read, and ensures that the tokens around it are in memory.
@@ -211,29 +211,44 @@ impl<'a> Reader<'a> {
 
     // ---- Output.
 
+    /// Where token `i` starts in the source.
+    fn start(&self, i: usize) -> usize {
+        match (self.tokens.get(i), self.tokens.last()) {
+            (Some(token), _) => token.start,
+            // Rules look beyond the tokens in memory only for a run of one mark.
+            (None, Some(last)) => last.end() + (i - self.tokens.len()) * last.text.len(),
+            (None, None) => 0,
+        }
+    }
+
     /// Copies the current token.
     fn keep(&mut self) {
-        self.write(self.text(self.at));
+        let (text, start) = (self.text(self.at), self.start(self.at));
+        if self.joined && text.starts_with(char::is_alphanumeric) {
+            self.out.make(" ", start..start);
+        }
+        self.joined = false;
+        self.out.copy(text, start);
         self.at += 1;
     }
 
-    /// Writes unchanged text.
-    fn write(&mut self, text: &str) {
-        if self.joined && text.starts_with(char::is_alphanumeric) {
-            self.out.push(' ');
-        }
+    /// Writes a space in place of the current token.
+    fn keep_apart(&mut self) {
+        self.out.make(" ", self.start(self.at)..self.start(self.at + 1));
         self.joined = false;
-        self.out.push_str(text);
+        self.at += 1;
     }
 
     /// Writes words in place of the tokens up to `end`.
     fn say(&mut self, words: &str, end: usize) {
-        if self.out.ends_with(|c: char| c.is_alphanumeric() || ",;:".contains(c))
-            || (self.joined && !self.out.ends_with(char::is_whitespace))
+        let source = self.start(self.at)..self.start(end);
+        let before = self.out.text();
+        if before.ends_with(|c: char| c.is_alphanumeric() || ",;:".contains(c))
+            || (self.joined && !before.ends_with(char::is_whitespace))
         {
-            self.out.push(' ');
+            self.out.make(" ", source.start..source.start);
         }
-        self.out.push_str(words);
+        self.out.make(words, source);
         self.joined = true;
         self.at = end;
     }
@@ -428,10 +443,7 @@ impl<'a> Reader<'a> {
             }
             '^' if next_is_digit => self.say("to the power of", i + 1),
             '^' | '`' | '™' | '®' => self.drop_until(i + 1),
-            '_' | '|' => {
-                self.write(" ");
-                self.at += 1;
-            }
+            '_' | '|' => self.keep_apart(),
             '\\' => self.say("backslash", i + 1),
             '°' => self.say("degrees", i + 1),
             '©' => self.say("copyright", i + 1),
@@ -570,8 +582,7 @@ impl<'a> Reader<'a> {
                 | ("input" | "Input", "output")
         );
         if silent {
-            self.write(" ");
-            self.at += 1;
+            self.keep_apart();
         } else {
             self.say("slash", i + 1);
         }

@@ -1,5 +1,6 @@
 //! Splits a text into runs of letters, digits and spaces, and single marks.
 
+use crate::traced::Make;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
@@ -78,7 +79,7 @@ impl<'a> Iterator for Tokens<'a> {
 
 /// Replaces full-width, circled, subscript and mathematical digits by plain ones; `None` if there are none.
 /// Superscripts and fractions have other readings and stay.
-pub(super) fn plain_digits(text: &str) -> Option<String> {
+pub(super) fn plain_digits<T: Make + Default>(text: &str) -> Option<T> {
     let has_digits = |c: char| {
         !c.is_ascii()
             && !is_superscript(c)
@@ -89,9 +90,14 @@ pub(super) fn plain_digits(text: &str) -> Option<String> {
     if text.is_ascii() || !text.chars().any(has_digits) {
         return None;
     }
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if has_digits(c) { out.extend(std::iter::once(c).nfkd()) } else { out.push(c) }
+    let mut out = T::default();
+    for (i, c) in text.char_indices() {
+        if has_digits(c) {
+            let digits: String = std::iter::once(c).nfkd().collect();
+            out.make(&digits, i..i + c.len_utf8());
+        } else {
+            out.copy(c.encode_utf8(&mut [0; 4]), i);
+        }
     }
     Some(out)
 }

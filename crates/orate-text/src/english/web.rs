@@ -49,23 +49,10 @@ impl Reader<'_> {
                 Kind::Digits => digits(token.text),
                 Kind::Word => self.spoken_label(token.text),
                 Kind::Space => continue,
-                Kind::Mark => match token.text {
-                    "." => "dot",
-                    "/" => "slash",
-                    "-" => "dash",
-                    "_" => "underscore",
-                    "?" => "question mark",
-                    "=" => "equals",
-                    "&" => "and",
-                    "#" => "hash",
-                    "%" => "percent",
-                    "~" => "tilde",
-                    ":" => "colon",
-                    "@" => "at",
-                    "+" => "plus",
-                    _ => continue,
-                }
-                .to_owned(),
+                Kind::Mark => match token.text.chars().next().and_then(mark_name) {
+                    Some(name) => name.to_owned(),
+                    None => continue,
+                },
             });
         }
         parts.join(" ")
@@ -80,6 +67,26 @@ impl Reader<'_> {
             label.to_owned()
         }
     }
+}
+
+/// How a mark is named in addresses and in spelled words.
+pub(super) fn mark_name(mark: char) -> Option<&'static str> {
+    Some(match mark {
+        '.' => "dot",
+        '/' => "slash",
+        '-' => "dash",
+        '_' => "underscore",
+        '?' => "question mark",
+        '=' => "equals",
+        '&' => "and",
+        '#' => "hash",
+        '%' => "percent",
+        '~' => "tilde",
+        ':' => "colon",
+        '@' => "at",
+        '+' => "plus",
+        _ => return None,
+    })
 }
 
 fn strip_scheme(text: &str) -> Option<&str> {

@@ -1,11 +1,10 @@
 //! The character table: maps code points to embedding rows.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::normalize::normalize;
 use crate::pieces::Unknown;
-use crate::{TextError, is_invisible};
+use crate::{TextError, Traced, is_invisible};
 
 /// Maximum id in a character table. The published ones stay below 8400; an id in the millions means damage or
 /// an attack.
@@ -127,9 +126,8 @@ impl UnicodeIndexer {
 
     /// Removes invisible characters that the table does not contain; the pip package refuses them.
     #[must_use]
-    pub fn without_invisible<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let is_dropped = |c: char| is_invisible(c) && !self.knows(c);
-        if text.contains(is_dropped) { text.replace(is_dropped, "").into() } else { text.into() }
+    pub fn without_invisible(&self, text: &str) -> Traced {
+        Traced::filtered(text, |c| !is_invisible(c) || self.knows(c))
     }
 
     fn id(&self, c: char) -> i32 {

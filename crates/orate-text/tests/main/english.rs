@@ -455,7 +455,7 @@ fn addresses() {
 
 const PLAIN: &str = " .,?!'-;:\"";
 
-fn plain(c: char) -> bool {
+pub fn plain(c: char) -> bool {
     c.is_ascii_alphabetic() || PLAIN.contains(c)
 }
 
@@ -501,10 +501,10 @@ fn pieces() {
 }
 
 /// A small deterministic generator (splitmix64).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self, below: usize) -> usize {
+    pub fn next(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -512,12 +512,12 @@ impl Random {
         ((z ^ (z >> 31)) % below as u64) as usize
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.next(from.len())]
     }
 }
 
-const SCRAPS: &[&str] = &[
+pub const SCRAPS: &[&str] = &[
     "1",
     "23",
     "2024",

@@ -3,4 +3,6 @@
 mod chatterbox_goldens;
 mod english;
 mod qwen_goldens;
+mod script;
+mod spans;
 mod supertonic_goldens;

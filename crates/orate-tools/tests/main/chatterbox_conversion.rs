@@ -1,5 +1,6 @@
 //! Voice conversion with Chatterbox: recordings of any length.
 
+use crate::common::raw;
 use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options};
 use orate_audio::log_spectral_distance_db;
 use orate_testing::checkpoints::{chatterbox_goldens, write_chatterbox};
@@ -38,7 +39,7 @@ fn joined(chunks: &[Chunk]) -> Vec<f32> {
 #[test]
 fn a_long_recording_is_converted_in_pieces() {
     let engine = engine();
-    let options = Options::default().set("steps", 1);
+    let options = raw().set("steps", 1);
     let source = source(70);
     let stream = engine.convert_samples(&source, RATE as u32, &options).expect("converts");
     assert_eq!((stream.remaining(), stream.remaining_chars()), (4, 4));
@@ -68,7 +69,7 @@ fn a_long_recording_is_converted_in_pieces() {
 fn pieces_sound_like_the_whole() {
     // Phases differ where the pitch differs by rounding, so spectra are compared. Other noise is the control.
     let engine = engine();
-    let options = |seed| Options { seed, ..Options::default() }.set("steps", 2);
+    let options = |seed| Options { seed, ..raw() }.set("steps", 2);
     let sound = |seconds, seed| {
         joined(&convert(&engine, &source(60)[..seconds * RATE], &options(seed)).expect("converts"))
     };
@@ -85,7 +86,7 @@ fn pieces_sound_like_the_whole() {
 fn conversion_can_be_cancelled_between_pieces() {
     let engine = engine();
     let cancel = Cancel::new();
-    let options = Options { cancel: Some(cancel.clone()), ..Options::default() }.set("steps", 1);
+    let options = Options { cancel: Some(cancel.clone()), ..raw() }.set("steps", 1);
     let mut stream = engine.convert_samples(&source(40), RATE as u32, &options).expect("converts");
     assert!(stream.next().is_some_and(|chunk| chunk.is_ok()));
     cancel.cancel();
@@ -103,7 +104,7 @@ fn a_voice_of_s3gen_alone_is_enough() {
     };
     let alone = open(folder.path().join("s3gen.safetensors")).expect("converts");
     let voice = alone.clone_voice(chatterbox_goldens().join("ref.wav"), None).expect("a voice");
-    let options = Options { cloned: Some(voice), ..Options::default() };
+    let options = Options { cloned: Some(voice), ..raw() };
     let whole = open(folder.path().to_owned()).expect("a whole model");
     let converted = convert(&whole, &source(1), &options.clone().set("steps", 1)).expect("converts");
     // A reference may have a frame more than its codes, which then replaces the first one of the speech.
@@ -117,10 +118,10 @@ fn options_without_an_effect_are_refused() {
     let engine = engine();
     let refused = |options: Options| convert(&engine, &source(1), &options).expect_err("refused").to_string();
     assert_eq!(
-        refused(Options::default().set("temperature", 0.5)),
+        refused(raw().set("temperature", 0.5)),
         "`temperature` is not an option of voice conversion with Chatterbox models"
     );
-    assert_eq!(refused(Options::default().set("steps", 0)), "steps is 0; choose 1 to 100");
-    let unknown = refused(Options { voice: Some("bob".to_owned()), ..Options::default() });
+    assert_eq!(refused(raw().set("steps", 0)), "steps is 0; choose 1 to 100");
+    let unknown = refused(Options { voice: Some("bob".to_owned()), ..raw() });
     assert_eq!(unknown, "unknown voice `bob`; this model has: default");
 }

@@ -1,5 +1,6 @@
 //! Chatterbox in a stream: samples before the last code is made.
 
+use crate::common::raw;
 use orate::{Chunk, DeviceChoice, Engine, EngineOptions, ModelSource, Options};
 use orate_testing::checkpoints::write_chatterbox;
 
@@ -22,7 +23,7 @@ fn chunks(engine: &Engine, text: &str, options: &Options) -> Vec<Chunk> {
 fn a_piece_comes_in_chunks_that_grow() {
     for variant in ["en", "mtl", "turbo"] {
         let engine = engine(variant);
-        let options = Options::default().set("max_codes", 100);
+        let options = raw().set("max_codes", 100);
         let whole = engine.speak("Hello there.", &options).expect("speaks");
         let stream = options.clone().set("first_chunk", 12);
         let all = chunks(&engine, "Hello there.", &stream);
@@ -59,7 +60,7 @@ fn a_piece_comes_in_chunks_that_grow() {
 #[test]
 fn pieces_follow_each_other() {
     let engine = engine("turbo");
-    let options = Options { silence: 0.5, ..Options::default() }.set("max_codes", 30).set("first_chunk", 10);
+    let options = Options { silence: 0.5, ..raw() }.set("max_codes", 30).set("first_chunk", 10);
     let text = format!("{} And then a second piece.", "This is a long sentence. ".repeat(12));
     let all = chunks(&engine, &text, &options);
     let pieces: Vec<usize> = all.iter().map(|chunk| chunk.index).collect();
@@ -72,7 +73,7 @@ fn pieces_follow_each_other() {
 #[test]
 fn a_short_first_chunk_waits_for_what_the_vocoder_reads() {
     let engine = engine("en");
-    let options = Options::default().set("max_codes", 20).set("first_chunk", 1);
+    let options = raw().set("max_codes", 20).set("first_chunk", 1);
     let all = chunks(&engine, "Hello there.", &options);
     assert!(all.len() > 1 && all.iter().all(|chunk| !chunk.samples.is_empty()));
 }

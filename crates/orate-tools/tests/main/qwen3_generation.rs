@@ -1,6 +1,7 @@
 //! Qwen3-TTS from prompt to codes against the official package.
 
-use orate::{DeviceChoice, Engine, EngineOptions, ModelSource, Options};
+use crate::common::raw;
+use orate::{DeviceChoice, Engine, EngineOptions, ModelSource};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{BufferKind, CacheFormat, DType as GraphDType, Device, Graph, Plan};
 use orate_models::Loader;
@@ -641,7 +642,7 @@ fn a_codec_alone_is_verified() {
         ..Default::default()
     };
     let codec = Engine::with_options(options).expect("a codec");
-    let e = codec.speak("Hello.", &Options::default()).expect_err("cannot").to_string();
+    let e = codec.speak("Hello.", &raw()).expect_err("cannot").to_string();
     assert!(e.contains("codec without a talker") && e.contains("folder of a whole model"), "{e}");
     let e =
         codec.clone_voice(qwen3_tts_goldens().join("cases/ref.wav"), None).expect_err("cannot").to_string();

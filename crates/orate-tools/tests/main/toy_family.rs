@@ -1,5 +1,6 @@
 //! A family that nothing but its own folder knows works everywhere.
 
+use crate::common::raw;
 use crate::toy::sing::{SING, SingOptions};
 use crate::toy::write::{write_goldens, write_model, write_singer};
 use crate::toy::{HUM, HumOptions};
@@ -39,25 +40,24 @@ fn a_toy_family_speaks() {
         ["low"]
     );
     engine.warm_up().expect("speaks");
-    let audio = engine.say("Hello").expect("speaks");
+    let audio = engine.speak("Hello", &raw()).expect("speaks");
     assert_eq!(audio.samples.len(), 5 * SAMPLES);
     let peak = |samples: &[f32]| samples.iter().fold(0f32, |most, x| most.max(x.abs()));
     assert!(peak(&audio.samples) > 0.1);
 
     // Its own option, typed and by name.
-    let loud = Options::default().with(HumOptions { volume: Some(1.0) });
+    let loud = raw().with(HumOptions { volume: Some(1.0) });
     let twice: Vec<f32> = audio.samples.iter().map(|x| 2.0 * x).collect();
     assert_eq!(engine.speak("Hello", &loud).expect("speaks").samples, twice);
-    assert_eq!(engine.speak("Hello", &Options::default().set("volume", 1)).expect("speaks").samples, twice);
-    let high = Options { voice: Some("high".to_owned()), ..Options::default() };
+    assert_eq!(engine.speak("Hello", &raw().set("volume", 1)).expect("speaks").samples, twice);
+    let high = Options { voice: Some("high".to_owned()), ..raw() };
     assert_ne!(engine.speak("Hello", &high).expect("speaks"), audio);
 
     // Several texts, and pieces of a long one with silence between.
-    let all = engine.speak_batch(&["Hello", "you"], &Options::default()).expect("speaks");
+    let all = engine.speak_batch(&["Hello", "you"], &raw()).expect("speaks");
     assert_eq!(all.iter().map(|a| a.samples.len() / SAMPLES).collect::<Vec<_>>(), [5, 3]);
     let long = "Hello. ".repeat(20);
-    let chunks: Vec<_> =
-        engine.stream(&long, &Options::default()).expect("speaks").map(|c| c.expect("speaks")).collect();
+    let chunks: Vec<_> = engine.stream(&long, &raw()).expect("speaks").map(|c| c.expect("speaks")).collect();
     assert!(chunks.len() > 1 && chunks[1].samples[..2400].iter().all(|x| *x == 0.0));
     assert!(chunks.iter().all(|c| c.counters.submissions == 1 && c.counters.read_backs == 1));
 }
@@ -71,28 +71,28 @@ fn a_toy_family_converts() {
         let chunks = engine.convert_samples(&source, 16_000, options)?.collect::<Result<Vec<_>, Error>>()?;
         Ok(chunks.into_iter().flat_map(|chunk| chunk.samples).collect())
     };
-    let usual = samples(&Options::default()).expect("converts");
+    let usual = samples(&raw()).expect("converts");
     assert_eq!(usual.len(), 12_000);
     let path = folder.path().join("source.wav");
     Audio { samples: source.clone(), sample_rate: 16_000 }.write(&path).expect("room");
-    assert_eq!(engine.convert(&path, &Options::default()).expect("converts").samples, usual);
-    let loud = Options::default().with(HumOptions { volume: Some(1.0) });
+    assert_eq!(engine.convert(&path, &raw()).expect("converts").samples, usual);
+    let loud = raw().with(HumOptions { volume: Some(1.0) });
     assert_eq!(samples(&loud).expect("converts"), usual.iter().map(|x| 2.0 * x).collect::<Vec<_>>());
 
     let cancel = Cancel::new();
     cancel.cancel();
-    let cancelled = Options { cancel: Some(cancel), ..Options::default() };
+    let cancelled = Options { cancel: Some(cancel), ..raw() };
     assert!(matches!(samples(&cancelled), Err(Error::Cancelled)));
     let refused = |options: Options| samples(&options).expect_err("refused").to_string();
     assert_eq!(
-        refused(Options { language: Some("en".to_owned()), ..Options::default() }),
+        refused(Options { language: Some("en".to_owned()), ..raw() }),
         "language is en; a recording is converted in the language that it has; leave it out"
     );
     assert_eq!(
-        refused(Options::default().set("tempo", 2)),
+        refused(raw().set("tempo", 2)),
         "`tempo` is not an option of voice conversion with Hum models"
     );
-    let problem = |samples: &[f32], rate| match engine.convert_samples(samples, rate, &Options::default()) {
+    let problem = |samples: &[f32], rate| match engine.convert_samples(samples, rate, &raw()) {
         Ok(_) => panic!("refused"),
         Err(e) => e.to_string(),
     };
@@ -111,14 +111,14 @@ fn a_toy_family_refuses_what_it_does_not_have() {
         assert!(e.to_string().contains(words), "{e}");
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     };
-    let set = |name, value: f64| Options::default().set(name, value);
+    let set = |name, value: f64| raw().set(name, value);
     refused(set("volume", 1.5), "volume is 1.5; choose 0 to 1");
     refused(set("speed", 1.0), "`speed` is not an option of Hum models (");
     refused(set("colour", 1.0), "`colour` is not an option of Hum models");
-    refused(Options { voice: Some("bass".to_owned()), ..Options::default() }, "this model has: low, high");
+    refused(Options { voice: Some("bass".to_owned()), ..raw() }, "this model has: low, high");
     let cancel = Cancel::new();
     cancel.cancel();
-    let cancelled = engine.speak("Hello", &Options { cancel: Some(cancel), ..Options::default() });
+    let cancelled = engine.speak("Hello", &Options { cancel: Some(cancel), ..raw() });
     assert!(matches!(cancelled, Err(Error::Cancelled)));
     assert!(engine.say("…").expect_err("no letter").to_string().contains("nothing to say"));
     let e = engine.clone_voice("none.wav", None).expect_err("cannot").to_string();
@@ -150,7 +150,7 @@ fn tools_ask_a_toy_family() {
     let options = bench::usual_options(&engine).expect("needs none");
     let times = bench::speak(&engine, Work::Text("Hello"), &options, false).expect("speaks");
     assert_eq!(times.samples, 5 * SAMPLES);
-    let runs = engine.plans(Size { tokens: 7, frames: 1 }, &Options::default()).expect("runs");
+    let runs = engine.plans(Size { tokens: 7, frames: 1 }, &raw()).expect("runs");
     assert_eq!((runs.plans.len(), &*runs.size), (1, "7 letters"));
     let explained = runs.plans[0].0.plan().explain(None);
     assert!(explained.contains("letters.weight"), "{explained}");
@@ -171,7 +171,7 @@ fn an_autoregressive_toy_family_speaks() {
         ..Default::default()
     };
     let engine = Engine::with_options(options).expect("a whole model");
-    let likeliest = Options::default().with(SingOptions { temperature: Some(0.0) });
+    let likeliest = raw().with(SingOptions { temperature: Some(0.0) });
     let notes = |text: &str, options: &Options| {
         let chunks: Vec<_> =
             engine.stream(text, options).expect("sings").map(|c| c.expect("sings")).collect();
@@ -179,15 +179,15 @@ fn an_autoregressive_toy_family_speaks() {
         chunks.iter().map(|c| c.samples.len() / SAMPLES).sum::<usize>()
     };
     assert_eq!(notes("Hello there", &likeliest), 11, "a note for each letter and space");
-    assert_eq!(notes("Hello there", &Options::default()), 11);
-    let seed = |seed| engine.speak("Hello there", &Options { seed, ..Options::default() }).expect("sings");
+    assert_eq!(notes("Hello there", &raw()), 11);
+    let seed = |seed| engine.speak("Hello there", &Options { seed, ..raw() }).expect("sings");
     assert!((1..9).any(|other| seed(other) != seed(0)), "another seed draws other notes");
     let texts = ["Hello there", "a", "to be or not to be", "Hello there", "yes and no"];
     engine.warm_up_for_callers(&likeliest, texts.len()).expect("has plans");
-    for options in [&likeliest, &Options { seed: 5, ..Options::default() }] {
+    for options in [&likeliest, &Options { seed: 5, ..raw() }] {
         let alone: Vec<_> = texts.iter().map(|t| engine.speak(t, options).expect("sings")).collect();
         assert_eq!(engine.speak_batch(&texts, options).expect("sings"), alone);
     }
-    let e = engine.speak("Hi", &Options::default().set("volume", 0.5)).expect_err("hums only").to_string();
+    let e = engine.speak("Hi", &raw().set("volume", 0.5)).expect_err("hums only").to_string();
     assert!(e.contains("`volume` is not an option of Sing models (Hum has it)"), "{e}");
 }

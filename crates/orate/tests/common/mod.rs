@@ -3,7 +3,7 @@
 
 pub mod flat;
 
-use orate::{Engine, EngineOptions, ModelSource};
+use orate::{Engine, EngineOptions, Finish, ModelSource, Options};
 use orate_cpu::Isa;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -20,6 +20,11 @@ impl Deref for Opened {
     fn deref(&self) -> &Engine {
         &self.engine
     }
+}
+
+/// Options with the model's own sound, which tests compare.
+pub fn raw() -> Options {
+    Options { finish: Finish::NONE, ..Options::default() }
 }
 
 /// The checked-out tree. `ORATE_ROOT` says where it is when a test program runs on another machine than it

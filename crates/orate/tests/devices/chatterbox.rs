@@ -3,8 +3,10 @@
 //! `ORATE_TEST_DEVICES` names the devices; see `supertonic.rs`.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
-use orate::{Chunk, DeviceChoice, Engine, EngineOptions, ModelSource, Options};
+use crate::common::raw;
+use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options};
 use orate_testing::checkpoints::write_chatterbox;
+use std::time::Duration;
 
 const TEXT: &str = "Hello there.";
 
@@ -33,7 +35,7 @@ fn the_host_is_not_in_the_loop() {
     for device in devices() {
         for variant in ["en", "turbo"] {
             let engine = open(device, variant);
-            let options = Options { whole_pieces: true, ..Options::default() }.set("max_codes", CODES);
+            let options = Options { whole: true, ..raw() }.set("max_codes", CODES);
             let mut used = vec![];
             for steps in [2usize, 6] {
                 let options = options.clone().set("steps", steps);
@@ -59,12 +61,50 @@ fn the_host_is_not_in_the_loop() {
 fn pieces_come_in_chunks() {
     for device in devices() {
         let engine = open(device, "turbo");
-        let options = Options::default().set("max_codes", 40);
+        let options = raw().set("max_codes", 40);
         let whole = engine.speak(TEXT, &options).expect("speaks").samples;
         let all = chunks(&engine, &options);
         let lengths: Vec<usize> = all.iter().map(|chunk| chunk.samples.len()).collect();
         assert!(lengths.len() > 1 && lengths[0] < 20 * 960, "{device}: {lengths:?}");
         assert_eq!(lengths.iter().sum::<usize>(), whole.len(), "{device}");
         assert!(all.iter().flat_map(|chunk| &chunk.samples).all(|x| x.is_finite()), "{device}");
+    }
+}
+
+/// Callers at once share runs of S3Gen, and speak as each does alone.
+#[test]
+fn callers_at_once_speak_as_alone() {
+    const CALLERS: usize = 5;
+    // What another rounding of the pitch does to the phase of the highest harmonic.
+    const ERROR: f32 = 2.5e-2;
+    for device in devices() {
+        for variant in ["en", "turbo"] {
+            let engine = open(device, variant);
+            let cancel = Cancel::new();
+            let speak = |i: usize| {
+                // Only the last one is cancelled.
+                let cancel = (i == CALLERS).then(|| cancel.clone());
+                let options = Options { seed: i as u64, whole: true, cancel, ..raw() };
+                engine.speak(TEXT, &options.set("max_codes", 6 + 4 * i)).map(|speech| speech.samples)
+            };
+            let alone: Vec<Vec<f32>> = (0..CALLERS).map(|i| speak(i).expect("speaks")).collect();
+            let together: Vec<_> = std::thread::scope(|threads| {
+                let speak = &speak;
+                let cancelled = threads.spawn(move || (0..).find_map(|_| speak(CALLERS).err()));
+                let all: Vec<_> = (0..CALLERS).map(|i| threads.spawn(move || speak(i))).collect();
+                std::thread::sleep(Duration::from_millis(20));
+                cancel.cancel();
+                let error = cancelled.join().expect("no panic");
+                assert!(matches!(error, Some(Error::Cancelled)), "{device}, {variant}: {error:?}");
+                all.into_iter().map(|one| one.join().expect("no panic")).collect()
+            });
+            for (i, (alone, got)) in alone.iter().zip(together).enumerate() {
+                let got = got.unwrap_or_else(|e| panic!("{device}, {variant}, caller {i}: {e}"));
+                assert_eq!(alone.len(), got.len(), "{device}, {variant}, caller {i}");
+                let largest = alone.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+                let error = alone.iter().zip(&got).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(error <= ERROR * largest, "{device}, {variant}, caller {i}: {error} of {largest}");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 #![cfg(feature = "gpu")]
 
 use crate::common;
+use crate::common::raw;
 use orate::{
     Audio, DeviceChoice, DeviceKind, Engine, EngineOptions, Error, ModelSource, Options, PrecisionPolicy,
 };
@@ -72,7 +73,7 @@ fn speaks_again(model: &ModelSource, text: &str, want: &Audio) {
 
 /// A processor imitates GPUs slowly.
 fn few_frames(frames: usize) -> Options {
-    Options::default().set("max_frames", frames).set("retries", 0)
+    raw().set("max_frames", frames).set("retries", 0)
 }
 
 #[test]
@@ -82,8 +83,8 @@ fn an_open_stream_is_told_once() {
         let engine = on(&device, &built_in());
         let want = engine.say("Hm.").expect("speaks");
         let text = "Hm.\n\nHm.\n\nHm.";
-        let mut stream = engine.stream(text, &Options::default()).expect("can be spoken");
-        let mut untouched = engine.stream(text, &Options::default()).expect("can be spoken");
+        let mut stream = engine.stream(text, &raw()).expect("can be spoken");
+        let mut untouched = engine.stream(text, &raw()).expect("can be spoken");
         stream.next().expect("three pieces").expect("spoken");
         device.lose();
         is_told(stream.next().expect("two pieces are left"));
@@ -91,8 +92,8 @@ fn an_open_stream_is_told_once() {
         is_told(untouched.next().expect("three pieces"));
         is_told(engine.say("Hm."));
         is_told(engine.warm_up());
-        is_told(engine.speak_batch(&["Hm.", "Hm."], &Options::default()));
-        is_told(engine.plans(orate::Size { tokens: 30, frames: 40 }, &Options::default()).map(drop));
+        is_told(engine.speak_batch(&["Hm.", "Hm."], &raw()));
+        is_told(engine.plans(orate::Size { tokens: 30, frames: 40 }, &raw()).map(drop));
         drop(engine);
         drop((stream, untouched));
         speaks_again(&built_in(), "Hm.", &want);

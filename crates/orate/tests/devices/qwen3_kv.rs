@@ -1,7 +1,8 @@
 //! Qwen3-TTS with keys and values in every format.
 
 use crate::common::Opened;
-use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options};
+use crate::common::raw;
+use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource};
 use orate_models::qwen3_tts::{
     Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, StartOptions, Step,
 };
@@ -87,7 +88,7 @@ fn an_utterance_is_near_that_of_floats() {
             let snr = snr_db(&got, &want);
             println!("{}: {kv}: {snr:.1} dB", engine.device());
             assert!(snr > least && got != want, "{}: {kv}: {snr:.1} dB", engine.device());
-            let o = Options::default().set("temperature", 0.0).set("max_frames", 13);
+            let o = raw().set("temperature", 0.0).set("max_frames", 13);
             let audio = engine.speak("Hello there.", &o).expect("speaks");
             assert!(audio.samples.iter().all(|x| x.is_finite()) && audio.samples.iter().any(|x| *x != 0.0));
         }

@@ -5,6 +5,7 @@
 //! and say so.
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
+use crate::common::raw;
 use crate::common::{self, golden, relative_error};
 use orate::hooks::{F32_TOLERANCE, GPU_TOLERANCE};
 use orate::{
@@ -51,7 +52,7 @@ fn built_in(device: DeviceChoice) -> Engine {
 }
 
 fn speak(engine: &Engine, text: &str, seed: u64) -> Audio {
-    engine.speak(text, &Options { seed, ..Default::default() }).unwrap_or_else(|e| panic!("{text}: {e}"))
+    engine.speak(text, &Options { seed, ..raw() }).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 /// What the CPU says, computed once.
@@ -69,7 +70,7 @@ fn explained_steps_are_the_launches_that_run() {
         for model in models.into_iter().chain([ModelSource::Goldens(qwen.clone())]) {
             let engine = open(device, model);
             let size = Size { tokens: 12, frames: 6 };
-            for (executable, _) in engine.plans(size, &Options::default()).expect("compiles").plans {
+            for (executable, _) in engine.plans(size, &raw()).expect("compiles").plans {
                 let plan = executable.plan();
                 let what = format!("{} on {}", plan.name(), engine.device());
                 let steps = plan.steps().iter().map(|s| launches_of(&s.kernel));
@@ -108,7 +109,7 @@ fn the_host_is_not_in_the_loop() {
     for device in devices() {
         let engine = built_in(device);
         for steps in [1, 4] {
-            let options = Options::default().set("steps", steps);
+            let options = raw().set("steps", steps);
             let chunks: Vec<_> = engine.stream("Hm.", &options).expect("can be spoken").collect();
             let chunk = chunks[0].as_ref().expect("spoken");
             // Duration, text, noise with what all steps share, all steps, vocoder.
@@ -142,7 +143,7 @@ fn engines_and_threads_share_a_device() {
 fn an_engine_may_go_while_a_stream_is_open() {
     for device in devices() {
         let engine = built_in(device);
-        let mut stream = engine.stream("Hm.\n\nHm.", &Options::default()).expect("can be spoken");
+        let mut stream = engine.stream("Hm.\n\nHm.", &raw()).expect("can be spoken");
         let first = stream.next().expect("two pieces").expect("spoken");
         drop(engine);
         let second = stream.next().expect("two pieces").expect("the stream keeps what it needs");

@@ -1,5 +1,6 @@
 //! The engine with Chatterbox models: from files to samples.
 
+use crate::common::raw;
 use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options, Precision,
     PrecisionPolicy, SpeechLength,
@@ -45,7 +46,7 @@ fn engine(variant: &str) -> (TempDir, Engine) {
 }
 
 fn few_codes(codes: usize) -> Options {
-    Options::default().set("max_codes", codes)
+    raw().set("max_codes", codes)
 }
 
 fn error<T>(result: orate::Result<T>) -> String {

@@ -1,12 +1,13 @@
 //! How often an utterance asks something of the device. A number that grows here is work on every sentence.
 
-use orate::{Engine, Options};
+use crate::common::raw;
+use orate::Engine;
 
 #[test]
 fn submissions_and_read_backs_of_a_sentence() {
     let engine = Engine::new().expect("the built-in voice opens");
     for steps in [1usize, 5] {
-        let options = Options::default().set("steps", steps);
+        let options = raw().set("steps", steps);
         let chunks: Vec<_> = engine
             .stream("One sentence.\n\nAnother one.", &options)
             .expect("the text is fine")

@@ -19,4 +19,5 @@ mod qwen3_engine;
 mod qwen3_sampling;
 mod qwen3_speed;
 mod qwen3_talker;
+mod sound;
 mod voice;

@@ -4,6 +4,7 @@ mod queues;
 
 use crate::broken_row;
 use crate::common::Opened;
+use crate::common::raw;
 use orate::{
     Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, ModelSource, Options, Precision,
     PrecisionPolicy,
@@ -485,8 +486,7 @@ fn the_device_always_has_a_frame_to_make() {
 
 fn options(i: usize) -> Options {
     let voice = ["aiden", "dylan", "ryan"][i % 3];
-    Options { seed: i as u64, voice: Some(voice.to_owned()), ..Default::default() }
-        .set("max_frames", 20 + 3 * i)
+    Options { seed: i as u64, voice: Some(voice.to_owned()), ..raw() }.set("max_frames", 20 + 3 * i)
 }
 
 /// Threads that speak with one engine share its batch while others join and leave.

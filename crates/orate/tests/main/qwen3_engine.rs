@@ -1,8 +1,9 @@
 //! The engine with Qwen3-TTS models: from text to samples.
 
+use crate::common::raw;
 use orate::{
-    Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, FinishReason, ModelSource,
-    Options, Precision, PrecisionChoice, PrecisionPolicy, SpeechLength,
+    Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, Error, ErrorKind, Finish, FinishReason,
+    ModelSource, Options, Precision, PrecisionChoice, PrecisionPolicy, SpeechLength,
 };
 use orate_models::Model;
 use orate_models::qwen3_tts::{
@@ -32,7 +33,7 @@ fn engine_in(precision: impl Into<PrecisionChoice>, variant: &str, folder: &temp
 
 /// Options with which the model speaks without being given anything.
 fn usual_options(engine: &Engine) -> Options {
-    engine.model().bench_options().expect("any model has a voice")
+    Options { finish: Finish::NONE, ..engine.model().bench_options().expect("any model has a voice") }
 }
 
 /// Blocks of few bits are for the weights that every frame reads, unless somebody names others.
@@ -203,7 +204,7 @@ fn no_plan_is_made_when_utterances_meet() {
 }
 
 fn options(frames: usize) -> Options {
-    Options { seed: 5, ..Default::default() }.set("max_frames", frames)
+    Options { seed: 5, ..raw() }.set("max_frames", frames)
 }
 
 #[test]
@@ -321,21 +322,11 @@ fn voices_and_what_is_refused() {
     refused(
         &built_in,
         "Hi.",
-        Options::default().set("instruct", "sing"),
+        raw().set("instruct", "sing"),
         "`instruct` is not an option of Supertonic models (Qwen3-TTS has it)",
     );
-    refused(
-        &built_in,
-        "Hi.",
-        Options::default().set("retries", 1),
-        "`retries` is not an option of Supertonic models",
-    );
-    refused(
-        &built_in,
-        "Hi.",
-        Options::default().set("top_k", 5),
-        "`top_k` is not an option of Supertonic models",
-    );
+    refused(&built_in, "Hi.", raw().set("retries", 1), "`retries` is not an option of Supertonic models");
+    refused(&built_in, "Hi.", raw().set("top_k", 5), "`top_k` is not an option of Supertonic models");
 }
 
 /// The recording of the oracle, cloned with and without its words.
@@ -438,15 +429,15 @@ fn ending(engine: &Engine, o: &Options) -> (FinishReason, usize, usize) {
 fn speech_that_goes_astray_is_ended_and_spoken_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine("custom_voice", &folder);
-    let with = |seed| Options { seed, ..Options::default() };
+    let with = |seed| Options { seed, ..raw() };
     let bad = (0..200).find(|seed| ending(&engine, &with(*seed)).0 == FinishReason::Runaway);
     let heard = with(bad.expect("one in some seeds"));
     let (reason, frames, attempts) = ending(&engine, &heard);
     assert_eq!((reason, attempts), (FinishReason::Runaway, 1), "what was heard is not spoken again");
     assert!((63..150).contains(&frames), "{frames} frames are more than the text needs");
-    let never = Options { whole_pieces: true, ..heard.clone() }.set("retries", 0);
+    let never = Options { whole: true, ..heard.clone() }.set("retries", 0);
     assert_eq!(ending(&engine, &never), (FinishReason::Runaway, frames, 1));
-    let patient = Options { whole_pieces: true, ..heard.clone() }.set("retries", 50);
+    let patient = Options { whole: true, ..heard.clone() }.set("retries", 50);
     let (reason, shorter, attempts) = ending(&engine, &patient);
     assert_eq!(reason, FinishReason::Stop, "another seed ends");
     assert!(attempts > 1 && shorter < frames, "{shorter} frames after {attempts} attempts");
@@ -489,8 +480,8 @@ fn the_codec_runs_beside_the_talker() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine("custom_voice", &folder);
     let long = "This is one of many sentences that say nothing new. ".repeat(9);
-    for whole_pieces in [false, true] {
-        let o = |beside| Options { whole_pieces, ..options(70) }.set("codec_beside", beside);
+    for whole in [false, true] {
+        let o = |beside| Options { whole, ..options(70) }.set("codec_beside", beside);
         // The first text makes what is kept of the prompt.
         engine.speak(&long, &o(false)).expect("speaks");
         let chunks = |beside| engine.stream(&long, &o(beside)).expect("speaks").collect::<Vec<_>>();
@@ -572,7 +563,7 @@ fn a_described_voice_goes_on() {
             instruct: instruct.map(str::to_owned),
             ..Default::default()
         };
-        Options { seed, silence: 0.0, ..Default::default() }.with(own)
+        Options { seed, silence: 0.0, ..raw() }.with(own)
     };
     let speak = |seed| -> Vec<orate::Chunk> {
         let stream = engine.stream(text.trim_end(), &with(seed)).expect("speaks");

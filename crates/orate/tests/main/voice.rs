@@ -1,6 +1,7 @@
 //! The built-in voice speaks, as a user would have it: what comes out is speech, and the promises about
 //! seeds, threads, pieces, errors and cancelling hold.
 
+use crate::common::raw;
 use crate::common::{built_in, engine, relative_error, rms, tiny};
 use orate::hooks::F32_TOLERANCE;
 use orate::{
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 const SENTENCE: &str = "Dr. Smith paid $3.50 at 10:45 on 5 May 2024.";
 
 fn speak(engine: &Engine, text: &str, seed: u64) -> Audio {
-    engine.speak(text, &Options { seed, ..Default::default() }).unwrap_or_else(|e| panic!("{text}: {e}"))
+    engine.speak(text, &Options { seed, ..raw() }).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 /// Seconds at the start (or of the reversed samples: at the end) that stay below a hundredth of full scale.
@@ -46,7 +47,7 @@ fn band(audio: &Audio, low: f64, high: f64) -> f64 {
 #[test]
 fn a_sentence_is_speech() {
     let engine = built_in(2);
-    let chunks: Vec<_> = engine.stream(SENTENCE, &Options::default()).expect("can be spoken").collect();
+    let chunks: Vec<_> = engine.stream(SENTENCE, &raw()).expect("can be spoken").collect();
     assert_eq!(chunks.len(), 1);
     let text = &chunks[0].as_ref().expect("spoken").text;
     assert!(
@@ -85,7 +86,7 @@ fn a_sentence_is_speech() {
 fn longer_texts_take_longer_and_speed_scales() {
     let engine = built_in(2);
     let seconds = |text: &str, speed: f32| {
-        let options = Options::default().set("speed", speed);
+        let options = raw().set("speed", speed);
         engine.speak(text, &options).expect("spoken").duration()
     };
     let (short, long) = (seconds("Good morning.", 1.0), seconds(SENTENCE, 1.0));
@@ -128,7 +129,7 @@ fn a_seed_gives_the_same_samples_whatever_the_threads() {
 fn chunks_joined_are_the_whole_and_a_batch_is_its_parts() {
     let engine = built_in(2);
     let text = "First paragraph.\n\nThe second one is a little longer.\n\nThird!";
-    let options = Options { seed: 3, silence: 0.25, ..Default::default() };
+    let options = Options { seed: 3, silence: 0.25, ..raw() };
     let whole = engine.speak(text, &options).expect("spoken");
     let mut stream = engine.stream(text, &options).expect("can be spoken");
     let (pieces, characters) = (stream.remaining(), stream.remaining_chars());
@@ -157,7 +158,7 @@ fn chunks_joined_are_the_whole_and_a_batch_is_its_parts() {
 #[test]
 fn pieces_have_noise_of_their_own() {
     let engine = tiny("tiny");
-    let options = Options { silence: 0.0, ..Default::default() };
+    let options = Options { silence: 0.0, ..raw() };
     let chunks: Vec<_> = engine
         .stream("Same words.\n\nSame words.", &options)
         .expect("can be spoken")
@@ -169,7 +170,7 @@ fn pieces_have_noise_of_their_own() {
 #[test]
 fn trimming_drops_the_rest_of_the_last_frame() {
     let engine = built_in(1);
-    let options = |trim| Options::default().set("trim", trim);
+    let options = |trim| raw().set("trim", trim);
     let trimmed = engine.speak("Trim me.", &options(true)).expect("spoken").samples;
     let whole = engine.speak("Trim me.", &options(false)).expect("spoken").samples;
     let frame = engine
@@ -188,7 +189,7 @@ fn cancelling_from_another_thread_stops_soon() {
     engine.warm_up().expect("spoken");
     let cancel = Cancel::new();
     let text = "This goes on and on, one sentence after the other, until somebody stops it. ".repeat(50);
-    let options = Options { cancel: Some(cancel.clone()), ..Default::default() }.set("steps", 100);
+    let options = Options { cancel: Some(cancel.clone()), ..raw() }.set("steps", 100);
     let (result, late) = std::thread::scope(|scope| {
         let speaker = scope.spawn(|| (engine.speak(&text, &options), Instant::now()));
         std::thread::sleep(Duration::from_millis(300));
@@ -223,15 +224,15 @@ fn refused(engine: &Engine, text: &str, options: Options) -> String {
 fn options_out_of_range_are_refused_before_speaking() {
     for engine in [built_in(1), tiny("tiny")] {
         for speed in [0.0, -1.0, 0.69, 2.01, 100.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let e = refused(&engine, "Hello.", Options::default().set("speed", speed));
+            let e = refused(&engine, "Hello.", raw().set("speed", speed));
             assert!(e.contains("speed") && e.contains("0.7") && e.contains('2'), "{e}");
         }
         for steps in [0, 101, usize::MAX] {
-            let e = refused(&engine, "Hello.", Options::default().set("steps", steps));
+            let e = refused(&engine, "Hello.", raw().set("steps", steps));
             assert!(e.contains("steps") && e.contains("100") && e.contains(&steps.to_string()), "{e}");
         }
         for silence in [-1.0, 10.1, 1e9, f32::NAN, f32::INFINITY] {
-            let e = refused(&engine, "Hello.", Options { silence, ..Default::default() });
+            let e = refused(&engine, "Hello.", Options { silence, ..raw() });
             assert!(e.contains("silence") && e.contains("10"), "{e}");
         }
         for voice in ["nobody", "", "no/such/file.json", "nobody:0.5+nobody:0.5"] {
@@ -240,22 +241,22 @@ fn options_out_of_range_are_refused_before_speaking() {
         }
         for language in ["xx", "english", "EN"] {
             let language = Some(language.to_owned());
-            let e = refused(&engine, "Hello.", Options { language, ..Default::default() });
+            let e = refused(&engine, "Hello.", Options { language, ..raw() });
             assert!(e.contains("language") && e.contains("en"), "{e}");
         }
     }
-    let german = Options { language: Some("de".to_owned()), ..Default::default() };
+    let german = Options { language: Some("de".to_owned()), ..raw() };
     assert!(refused(&built_in(1), "Hallo.", german.clone()).contains("English"));
     // Supertonic 1 has no languages to choose from.
     assert!(refused(&tiny("tiny1"), "Hallo.", german).contains("English"));
-    let english = Options { language: Some("en".to_owned()), ..Default::default() };
+    let english = Options { language: Some("en".to_owned()), ..raw() };
     assert!(tiny("tiny1").speak("Hello.", &english).is_ok());
 }
 
 /// A voice's error, of any kind: files that do not exist are the system's.
 #[track_caller]
 fn refused_voice(engine: &Engine, voice: &str) -> String {
-    let options = Options { voice: Some(voice.to_owned()), ..Default::default() };
+    let options = Options { voice: Some(voice.to_owned()), ..raw() };
     match engine.stream("Hello.", &options) {
         Ok(_) => panic!("voice `{voice}` is accepted"),
         Err(e) => e.to_string(),
@@ -266,15 +267,15 @@ fn refused_voice(engine: &Engine, voice: &str) -> String {
 fn texts_that_cannot_be_spoken_are_refused() {
     for engine in [built_in(1), tiny("tiny")] {
         for nothing in ["", " \n\t ", "...", "\u{200B}"] {
-            refused(&engine, nothing, Options::default());
+            refused(&engine, nothing, raw());
         }
-        refused(&engine, "😀🎉👍🏽", Options::default());
+        refused(&engine, "😀🎉👍🏽", raw());
     }
     let engine = built_in(1);
-    let e = refused(&engine, "The word 你好 is Chinese, and Ж is Cyrillic.", Options::default());
+    let e = refused(&engine, "The word 你好 is Chinese, and Ж is Cyrillic.", raw());
     assert!(e.contains('你') && e.contains('好') && e.contains('Ж'), "{e}");
     // What can be said is, if asked for.
-    let skip = Options::default().set("skip_unknown", true);
+    let skip = raw().set("skip_unknown", true);
     assert!(engine.speak("Hello 你好.", &skip).expect("without two characters").duration() > 0.2);
     refused(&engine, "你好", skip);
     // Emoji beside words are not read, and do not stop the words.
@@ -287,14 +288,15 @@ fn voices_mix() {
     let names: Vec<_> = engine.voices().iter().map(|v| (v.name.clone(), v.is_default)).collect();
     assert_eq!(names, [("F1".to_owned(), true), ("M1".to_owned(), false)]);
     let with = |voice: &str| {
-        let options = Options { voice: Some(voice.to_owned()), ..Default::default() };
+        let options = Options { voice: Some(voice.to_owned()), ..raw() };
         engine.speak("Mixed voices.", &options).unwrap_or_else(|e| panic!("{voice}: {e}")).samples
     };
     let (f, m, mix) = (with("F1"), with("M1"), with("F1:0.7+M1:0.3"));
     assert!(mix != f && mix != m && f != m);
     assert!(mix == with("F1:0.7 + M1:0.3"));
     assert!(with("F1:1+M1:0") == f && with("F1:0+M1:5") == m);
-    assert!(f == engine.say("Mixed voices.").expect("spoken").samples, "the first voice is the default");
+    let default = engine.speak("Mixed voices.", &raw()).expect("spoken").samples;
+    assert!(f == default, "the first voice is the default");
     let model = engine.model_as::<orate::supertonic::Supertonic>().expect("of this family");
     let style = |voice: &str| model.voice(voice).expect("known").style_dp.clone();
     let (a, b, c) = (style("F1"), style("M1"), style("F1:0.7+M1:0.3"));
@@ -313,7 +315,7 @@ const BETWEEN_INSTRUCTION_SETS: f64 = 2.0 * F32_TOLERANCE;
 fn instruction_sets_agree() {
     let all = Isa::available();
     let say = |isa: Isa| {
-        let options = Options::default().set("trim", false);
+        let options = raw().set("trim", false);
         engine(ModelSource::BuiltIn, isa, 2)
             .speak("All processors say the same.", &options)
             .expect("spoken")

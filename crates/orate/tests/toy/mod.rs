@@ -23,8 +23,7 @@ use orate::{
 use orate_graph::{DType, Device, Executable, Factor, Graph, GraphError, Weight};
 use orate_models::pieces::Progress;
 use orate_models::{Loader, MatmulSize, MemoryPool, PlaceOptions, PlanCache, checkpoint};
-use orate_text::TextError;
-use orate_text::pieces;
+use orate_text::{TextError, Traced};
 use orate_weights::{SafeTensors, WeightSource};
 use serde::Deserialize;
 use std::path::Path;
@@ -121,6 +120,7 @@ impl ModelFiles for HumFiles {
             sample_rate: self.config.sample_rate,
             voices: self.config.voices.iter().enumerate().map(info).collect(),
             without_voices: "has no voices; list some in hum.json",
+            loudness: None,
             texts_at_once: 1,
             kv: None,
             can_speak: true,
@@ -208,7 +208,8 @@ impl Model for HumModel {
         if !known.contains(voice) {
             return Err(ModelError::UnknownVoice { name: voice.clone(), known: known.join(", ") });
         }
-        let pieces: Vec<(String, Vec<i32>)> = pieces::at_most(text, MOST_LETTERS)
+        let pieces: Vec<(Traced, Vec<i32>)> = Traced::from(text)
+            .pieces(MOST_LETTERS)
             .into_iter()
             .map(|piece| (ids(&piece), piece))
             .filter(|(ids, _)| ids.iter().any(|id| *id > 0))
@@ -221,7 +222,7 @@ impl Model for HumModel {
         Ok(Box::new(Humming {
             pieces: pieces.into_iter(),
             volume: HumOptions::read(&options.own).volume.unwrap_or(0.5),
-            progress: Progress::new(options, self.facts.sample_rate),
+            progress: Progress::new(options),
             model: self,
             voice,
         }))
@@ -282,7 +283,7 @@ fn ids(text: &str) -> Vec<i32> {
 struct Humming {
     model: Arc<HumModel>,
     voice: String,
-    pieces: std::vec::IntoIter<(String, Vec<i32>)>,
+    pieces: std::vec::IntoIter<(Traced, Vec<i32>)>,
     volume: f32,
     progress: Progress,
 }
@@ -291,10 +292,11 @@ impl Chunks for Humming {
     fn next(&mut self) -> Option<Result<Chunk, ModelError>> {
         let (text, ids) = self.pieces.next()?;
         let ran = self.progress.cancel.check().and_then(|()| self.model.run(&self.voice, &ids, self.volume));
-        Some(ran.map(|(hummed, counters)| {
-            let (samples, index) = (self.progress.after_silence(hummed), self.progress.index);
+        Some(ran.map(|(samples, counters)| {
+            let index = self.progress.index;
             self.progress.index += 1;
-            Chunk { samples, text, index, counters, prefix_rows: 0, finish: None, attempts: 1 }
+            let of_piece = Chunk { ends_piece: true, attempts: 1, ..Chunk::default() };
+            Chunk { samples, text, index, counters, ..of_piece }
         }))
     }
 

@@ -21,7 +21,7 @@ use orate_models::decoding::{
     POSITION, Pass, ROWS, SEED, Sampling, StartOptions, Step, Utterance,
 };
 use orate_models::{Loader, MatmulSize, MemoryPool, PlaceOptions, PlanCache, pieces};
-use orate_text::TextError;
+use orate_text::{TextError, Traced};
 use orate_weights::{SafeTensors, WeightSource};
 use std::path::Path;
 use std::sync::Arc;
@@ -236,6 +236,7 @@ impl ModelFiles for SingFiles {
             sample_rate: self.config.sample_rate,
             voices: vec![VoiceInfo { name: "singer".to_owned(), is_default: true }],
             without_voices: "",
+            loudness: None,
             texts_at_once: MOST_UTTERANCES,
             kv: None,
             can_speak: true,
@@ -307,9 +308,9 @@ impl Model for SingModel {
     }
 
     fn speak(self: Arc<Self>, text: &str, options: &Options) -> Result<Box<dyn Chunks>, ModelError> {
-        let pieces = orate_text::pieces::at_most(text, MOST_LETTERS).into_iter();
+        let pieces = Traced::from(text).pieces(MOST_LETTERS).into_iter();
         let pieces = pieces.map(|piece| (ids(&piece), piece)).filter(|(ids, _)| !ids.is_empty());
-        let pieces: Vec<(Vec<i32>, String)> = pieces.collect();
+        let pieces: Vec<(Vec<i32>, Traced)> = pieces.collect();
         if pieces.is_empty() {
             return Err(TextError::Empty.into());
         }
@@ -317,7 +318,7 @@ impl Model for SingModel {
         Ok(Box::new(Singing {
             pieces: pieces.into_iter(),
             sampling: Sampling { temperature, ..Sampling::PLAIN },
-            progress: pieces::Progress::new(options, self.facts.sample_rate),
+            progress: pieces::Progress::new(options),
             model: self,
         }))
     }
@@ -350,13 +351,13 @@ impl Model for SingModel {
 /// What remains of a text: each piece is a chunk.
 struct Singing {
     model: Arc<SingModel>,
-    pieces: std::vec::IntoIter<(Vec<i32>, String)>,
+    pieces: std::vec::IntoIter<(Vec<i32>, Traced)>,
     sampling: Sampling,
     progress: pieces::Progress,
 }
 
 impl Singing {
-    fn sing(&mut self, ids: Vec<i32>, text: String) -> Result<Chunk, ModelError> {
+    fn sing(&mut self, ids: Vec<i32>, text: Traced) -> Result<Chunk, ModelError> {
         let max_frames = ids.len() + HARMONICS;
         let sampling = vec![self.sampling];
         let settings = DrawSettings { sampling, seed: self.progress.seed(), max_frames };
@@ -374,9 +375,10 @@ impl Singing {
         let (samples, waves) = self.model.waves(&notes)?;
         let (mut counters, prefix_rows) = (utterance.counters(), utterance.reused_rows());
         counters += waves;
-        let (samples, index) = (self.progress.after_silence(samples), self.progress.index);
+        let index = self.progress.index;
         self.progress.index += 1;
-        Ok(Chunk { samples, text, index, counters, prefix_rows, finish: Some(finish), attempts: 1 })
+        let of_piece = Chunk { ends_piece: true, attempts: 1, finish: Some(finish), ..Chunk::default() };
+        Ok(Chunk { samples, text, index, counters, prefix_rows, ..of_piece })
     }
 }
 

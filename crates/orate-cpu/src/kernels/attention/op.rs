@@ -96,8 +96,8 @@ impl OpKernel for Op<'_> {
                     AttentionMask::Stream(_) => Some(o.inputs.lens(3)?),
                     _ => None,
                 },
-                kv_lens: match o.inputs.len() {
-                    4 if !mask.has_positions() && !biased => Some(o.inputs.lens(3)?),
+                kv_lens: match (mask.has_positions(), if biased { 4 } else { 3 }) {
+                    (false, at) if o.inputs.len() > at => Some(o.inputs.lens(at)?),
                     _ => None,
                 },
                 relative: relative.as_ref().map(|(window, keys, values)| Relative {

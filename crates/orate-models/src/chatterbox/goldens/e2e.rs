@@ -100,8 +100,9 @@ impl Run<'_> {
         let frames = FRAMES_PER_CODE * all - reference.frames();
         let given = Given::draw(noise, model.files().variant.is_fast(), [all, codes.len(), frames]);
         let mut session = model.s3gen().session(reference, false);
-        session.mel(codes, model.s3gen().default_settings(), given.noise(), &Cancel::default())?;
-        let samples = session.vocode(0..frames, given.noise())?;
+        let settings = (model.s3gen().default_settings(), given.noise());
+        session.mel(codes, 0..frames, settings, &Cancel::default())?;
+        let samples = session.vocode(given.noise())?;
         self.own_pitch(case, &samples, &golden(file, "wav")?.data);
         Ok(())
     }

@@ -106,12 +106,13 @@ impl Run<'_> {
                 session.step(step, settings.steps)?;
                 self.step(case, &file, &mut session, step)?;
             }
+            session.finish(0..frames)?;
         } else {
-            session.mel(&codes, settings, given.noise(), &Cancel::default())?;
+            session.mel(&codes, 0..frames, (settings, given.noise()), &Cancel::default())?;
         }
-        self.mel(case, &file, &mut session)?;
+        self.mel(case, &file, &mut session, [reference.frames(), frames])?;
         let want = golden(&file, "wav")?;
-        let samples = session.vocode(0..frames, given.noise())?;
+        let samples = session.vocode(given.noise())?;
         if self.out.is_exact() {
             self.own_pitch(case, &samples, &want.data);
         }
@@ -123,7 +124,7 @@ impl Run<'_> {
         if self.out.taps() {
             self.tap(case, &file, &mut session, ("vocoder", "hift.f0"), "hift.f0")?;
         }
-        let samples = session.vocode(0..frames, given.with_pitch(Some(&pitch.data)))?;
+        let samples = session.vocode(given.with_pitch(Some(&pitch.data)))?;
         if self.out.taps() {
             let names =
                 file.names().into_iter().filter(|name| name.starts_with("hift.") || *name == "source");
@@ -140,14 +141,15 @@ impl Run<'_> {
         let (model, noise) = (self.model.s3gen(), Noise::Seed(0));
         let codes: Vec<i32> = codes.iter().copied().cycle().take(5 * PART / FRAMES_PER_CODE).collect();
         let mut session = model.session(reference, false);
-        session.mel(&codes, model.default_settings(), noise, &Cancel::default())?;
-        let (frames, mut growing, mut got) = (session.frames(), Growing::default(), vec![]);
-        for known in (PART..frames).step_by(PART) {
-            got.extend(growing.vocode(&mut session, Part::of(known), 0)?);
-        }
+        let (frames, mut growing, mut got) = (session.frames(codes.len()), Growing::default(), vec![]);
         let last = Part { known: frames, end: frames, is_last: true };
-        got.extend(growing.vocode(&mut session, last, 0)?);
-        let want = session.vocode(0..frames, noise)?;
+        let (settings, never) = ((model.default_settings(), noise), Cancel::default());
+        for part in (PART..frames).step_by(PART).map(Part::of).chain([last]) {
+            session.mel(&codes, growing.read(part), settings, &never)?;
+            got.extend(growing.vocode(&mut session, part, 0)?);
+        }
+        session.mel(&codes, 0..frames, settings, &never)?;
+        let want = session.vocode(noise)?;
         let error = relative_error(&got, &want);
         let noise = match self.out.limit() {
             Limit::WaveformSnr(limit) => PEAKS * 10f64.powf(-limit / 20.0),
@@ -181,7 +183,7 @@ impl Run<'_> {
         }
         self.frames(case, file, session, ("flow", "cfm.mu"), MU)?;
         let (want, mut got) = (golden(file, "spks")?, vec![]);
-        session.read(SPEAKER, &mut got)?;
+        session.read_flow(SPEAKER, &mut got)?;
         self.out.tensor(case, "flow", "spks", &got, &want.data);
         Ok(())
     }
@@ -218,11 +220,16 @@ impl Run<'_> {
     }
 
     /// The mel spectrogram of the speech, without the prompt's.
-    fn mel(&mut self, case: &str, file: &SafeTensors, session: &mut Session<'_>) -> Result<(), ModelError> {
+    fn mel(
+        &mut self,
+        case: &str,
+        file: &SafeTensors,
+        session: &mut Session<'_>,
+        [prompt, frames]: [usize; 2],
+    ) -> Result<(), ModelError> {
         let (want, mut got) = (golden(file, "mel")?, vec![]);
-        session.read(LATENT, &mut got)?;
-        let frames = session.frames();
-        let speech = &got[got.len() - frames * MEL..];
+        session.read_flow(LATENT, &mut got)?;
+        let speech = &got[prompt * MEL..(prompt + frames) * MEL];
         let by_band: Vec<f32> = (0..speech.len()).map(|i| speech[i % frames * MEL + i / frames]).collect();
         let got = want.cut(&[1, MEL, frames], &by_band);
         self.out.tensor(case, "flow", "mel", &got, &want.data);
@@ -238,7 +245,11 @@ impl Run<'_> {
         tap: &str,
     ) -> Result<(), ModelError> {
         let (want, mut got) = (golden(file, name)?, vec![]);
-        let shape = session.read(&format!("{TAP_PREFIX}{tap}"), &mut got)?;
+        let tap = format!("{TAP_PREFIX}{tap}");
+        let shape = match stage {
+            "vocoder" => session.read(&tap, &mut got)?,
+            _ => session.read_flow(&tap, &mut got)?,
+        };
         let got = want.cut(shape.dims(), &got);
         self.out.tensor(case, stage, name, &got, &want.data);
         Ok(())
@@ -254,7 +265,7 @@ impl Run<'_> {
         buffer: &str,
     ) -> Result<(), ModelError> {
         let (want, mut got) = (golden(file, name)?, vec![]);
-        let frames = session.read(buffer, &mut got)?.dims()[1];
+        let frames = session.read_flow(buffer, &mut got)?.dims()[1];
         let by_band: Vec<f32> = (0..got.len()).map(|i| got[i % frames * MEL + i / frames]).collect();
         let got = want.cut(&[1, MEL, frames], &by_band);
         self.out.tensor(case, stage, name, &got, &want.data);

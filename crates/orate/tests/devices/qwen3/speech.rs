@@ -1,6 +1,7 @@
 //! Engines with tiny models that speak on GPUs.
 
 use super::{GPU_TOLERANCE, choices};
+use crate::common::raw;
 use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, FinishReason, ModelSource, Options};
 use orate_models::qwen3_tts::{Request, Settings, Speaker, TextFeeding};
 use orate_testing::assert_close;
@@ -37,8 +38,7 @@ fn speech_is_as_on_the_cpu() {
             _ => vec![None],
         };
         for cloned in voices {
-            let greedy =
-                Options { cloned, ..Default::default() }.set("temperature", 0.0).set("max_frames", 13);
+            let greedy = Options { cloned, ..raw() }.set("temperature", 0.0).set("max_frames", 13);
             for text in ["Hello there.", "Another text, which is longer."] {
                 let speak = |engine: &Engine, beside| {
                     let o = greedy
@@ -126,7 +126,7 @@ fn no_plan_is_made_after_warming_up() {
         let long = "These words are many more than those before. ".repeat(4);
         for (text, frames) in [("Hm.", 3), ("A text of some words.", 270), (&*long, 5), (&*long.repeat(3), 3)]
         {
-            let o = Options::default().set("max_frames", frames);
+            let o = raw().set("max_frames", frames);
             engine.speak(text, &o).expect("speaks");
             assert_eq!(engine.plans_made(), before, "{device}: {text}");
         }
@@ -142,14 +142,14 @@ fn no_plan_is_made_when_callers_meet() {
         let folder = tempfile::tempdir().expect("a folder");
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
         let engine = engine(device, &folder);
-        engine.warm_up_for_callers(&Options::default(), CALLERS).expect("speaks");
+        engine.warm_up_for_callers(&raw(), CALLERS).expect("speaks");
         let before = engine.plans_made();
         std::thread::scope(|threads| {
             for i in 0..CALLERS {
                 let engine = &engine;
                 threads.spawn(move || {
                     for (round, words) in [3, 40].into_iter().enumerate() {
-                        let o = Options::default().set("max_frames", 2 + i + round);
+                        let o = raw().set("max_frames", 2 + i + round);
                         engine.speak(&"some words ".repeat(words + i), &o).expect("speaks");
                     }
                 });
@@ -170,9 +170,8 @@ fn no_plan_is_made_for_frames_in_prompts() {
         let recording = qwen3_tts_goldens().join("cases/ref.wav");
         let cloned = Some(base.clone_voice(&recording, Some("once upon a time")).expect("a voice"));
         for feeding in [TextFeeding::Whole, TextFeeding::Streaming] {
-            let o = Options { cloned: cloned.clone(), ..Default::default() }
-                .set("text_feeding", feeding)
-                .set("max_frames", 3);
+            let o =
+                Options { cloned: cloned.clone(), ..raw() }.set("text_feeding", feeding).set("max_frames", 3);
             base.warm_up_for(&o).expect("speaks");
             let before = base.plans_made();
             for words in [1, 5, 14, 30, 55] {
@@ -185,9 +184,7 @@ fn no_plan_is_made_for_frames_in_prompts() {
         write_random_qwen3_tts("voice_design", folder.path(), 3).expect("the folder is writable");
         let designed = engine(device, &folder);
         let instruct = Some("somebody old who whispers".to_owned());
-        let o = Options::default()
-            .set("retries", 0)
-            .with(orate::qwen3_tts::Options { instruct, ..Default::default() });
+        let o = raw().set("retries", 0).with(orate::qwen3_tts::Options { instruct, ..Default::default() });
         designed.warm_up_for(&o).expect("speaks");
         let before = designed.plans_made();
         let text = "Once upon a time there was a king. ".repeat(12);
@@ -210,7 +207,7 @@ fn speaking_is_cancelled() {
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
         let engine = engine(device, &folder);
         let cancel = Cancel::new();
-        let o = Options { cancel: Some(cancel.clone()), ..Default::default() }.set("max_frames", 200);
+        let o = Options { cancel: Some(cancel.clone()), ..raw() }.set("max_frames", 200);
         let mut stream = engine.stream("Hello there.", &o).expect("speaks");
         for _ in 0..2 {
             assert!(stream.next().expect("a chunk").is_ok());
@@ -218,7 +215,7 @@ fn speaking_is_cancelled() {
         cancel.cancel();
         assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
         drop(stream);
-        let o = Options::default().set("max_frames", 5);
+        let o = raw().set("max_frames", 5);
         assert!(engine.speak("Hello there.", &o).is_ok(), "the engine goes on");
     }
 }
@@ -233,7 +230,7 @@ fn callers_at_once_hear_what_they_would_alone() {
         write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
         let engine = engine(device, &folder);
         let speak = |i: usize| {
-            let o = Options { seed: i as u64, ..Default::default() }.set("max_frames", 4 + 2 * i);
+            let o = Options { seed: i as u64, ..raw() }.set("max_frames", 4 + 2 * i);
             let chunks = engine.stream(&format!("This is caller {i}."), &o).expect("speaks");
             chunks.flat_map(|c| c.expect("speaks").samples).collect::<Vec<f32>>()
         };
@@ -243,7 +240,7 @@ fn callers_at_once_hear_what_they_would_alone() {
             std::thread::scope(|threads| {
                 let callers: Vec<_> = (0..ALL).map(|i| threads.spawn(move || speak(i))).collect();
                 // One goes away behind its first chunk, with a frame under way.
-                let o = Options { seed: 9, ..Default::default() }.set("max_frames", 50);
+                let o = Options { seed: 9, ..raw() }.set("max_frames", 50);
                 drop(engine.stream("Nobody listens.", &o).expect("speaks").next());
                 for (i, caller) in callers.into_iter().enumerate() {
                     let heard = caller.join().expect("no panic");

@@ -1,0 +1,144 @@
+// Matmuls of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`. x is rounded once, on its
+// way to shared memory.
+//
+// A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64 channels.
+// A group multiplies every GROUPS-th piece of PIECE channels of x; at the end sums of groups are added in
+// order. Shared memory has two stages of a piece for each group, with all rows that the taps reach, up to
+// REACH more than the block has. The next piece is on its way in registers. Weights go straight to registers,
+// in the order of `matmul.cu`, one tap of a piece ahead. Channels of x are a multiple of PIECE.
+
+#if __CUDA_ARCH__ == 900
+
+#define PIECE 64
+#define ROWS 64
+
+// Waits for the threads of a group.
+DEVICE void group_barrier(u32 group, u32 threads) {
+    asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "r"(threads) : "memory");
+}
+
+template <int GROUPS, int WIDE, int REACH>
+DEVICE void product_in_groups(const Args& a) {
+    extern __shared__ float4 shared4[];
+    constexpr int STEPS = PIECE / 16, CHANNELS_OF_BLOCK = 64 * WIDE, OF_GROUP = 128 * WIDE;
+    constexpr bool CONVOLVES = REACH > 0;
+    constexpr int QUADS = PIECE / 4, APART = OF_GROUP / QUADS, COPIES = (ROWS + REACH + APART - 1) / APART;
+    // A stage is columns of eight channels. Their height is odd, so that a warp writes to different banks.
+    constexpr int HEIGHT = ROWS + REACH + 1, COLUMN = 16 * HEIGHT, STAGE = PIECE / 8 * COLUMN;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (4 * WIDE);
+    int group = threadIdx.x / OF_GROUP, thread = threadIdx.x % OF_GROUP;
+    int taps = CONVOLVES ? a.k / a.channels : 1, dilation = CONVOLVES ? a.dilation : 0;
+    int left = CONVOLVES ? a.left : 0, height = ROWS + (taps - 1) * dilation;
+    int tiles = (a.time + ROWS - 1) / ROWS, sequence = blockIdx.y / tiles, start = blockIdx.y % tiles * ROWS;
+    // Pieces of this group, and those with each of their taps.
+    int pieces = max((a.channels / PIECE - group + GROUPS - 1) / GROUPS, 0), steps = pieces * taps;
+
+    // Weights do not depend on the previous kernel. Where channels end, weights of others are multiplied for
+    // nothing.
+    int sixteen = blockIdx.x * 4 * WIDE + warp, channels = sixteen / 2;
+    const uint4* weights = a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * a.k_blocks * 64
+                               + sixteen % 2 * 32 + lane;
+    uint4 w[2][STEPS];
+    auto load = [&](uint4 (&w)[STEPS], int step) {
+        int piece = CONVOLVES ? step / taps : step, tap = CONVOLVES ? step - piece * taps : 0;
+        int block = tap * (a.channels / 16) + (group + piece * GROUPS) * STEPS;
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) w[i] = weights[(block + i) * 64];
+    };
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (i < steps) load(w[i], i);
+    if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
+
+    int own = thread / QUADS, quad = thread % QUADS;
+    wait_for_previous();
+
+    float4 x[COPIES];
+    auto bring = [&](int piece) {
+        const float* from = a.x + (size_t)sequence * a.time * a.channels
+                            + (group + piece * GROUPS) * PIECE + quad * 4;
+#pragma unroll
+        for (int i = 0; i < COPIES; i++) {
+            int row = own + i * APART, t = start - left + row;
+            bool zero = CONVOLVES && (row >= height || (a.zeros && (u32)t >= (u32)a.time));
+            x[i] = zero ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
+                        : *(const float4*)(from + min(max(t, 0), a.time - 1) * a.channels);
+        }
+    };
+    // Of each 16 channels, one column has the first two of every four, the next column the others: the order
+    // of weights.
+    char* shared = (char*)shared4 + group * 2 * STAGE;
+    auto put = [&](int stage) {
+        char* to = shared + stage * STAGE + quad / 4 * 2 * COLUMN + own * 16 + quad % 4 * 4;
+#pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            if ((ROWS + REACH) % APART == 0 || own + i * APART < ROWS + REACH) {
+                *(u32*)(to + i * APART * 16) = halves(x[i].x, x[i].y);
+                *(u32*)(to + i * APART * 16 + COLUMN) = halves(x[i].z, x[i].w);
+            }
+        publish();
+    };
+    if (pieces > 0) {
+        bring(0);
+        put(0);
+    }
+    if (pieces > 1) bring(1);
+
+    float acc[ROWS / 8][4] = {};
+    u64 first = right_operand(shared, COLUMN, 128);
+    int step = 0;
+    // Multiplies by the weights in `now`, and then loads those of the step after the next.
+    auto multiply_step = [&](uint4 (&now)[STEPS], int piece, int tap) {
+        if (tap == 0) group_barrier(group, OF_GROUP);
+        u64 rows = first + piece % 2 * (STAGE / 16) + tap * dilation;
+        keep(now), keep(acc);
+        start_products();
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) multiply_64(acc, now[i], rows + i * 2 * (COLUMN / 16));
+        end_products();
+        if (tap == 0 && piece + 1 < pieces) {
+            put((piece + 1) % 2);
+            if (piece + 2 < pieces) bring(piece + 2);
+        }
+        wait_for_products();
+        keep(now), keep(acc);
+        if (step + 2 < steps) load(now, step + 2);
+        step++;
+    };
+    for (int piece = 0, tap = 0; step < steps;) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (step == steps) break;
+            multiply_step(w[i], piece, tap);
+            if (++tap == taps) tap = 0, piece++;
+        }
+    }
+    let_next_start();
+
+    // Sums are exchanged, so that each thread stores four channels.
+    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
+    float* sums = (float*)shared4;
+    float* mine = sums + group * ROWS * WIDTH + warp * 16 + lane / 4;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < ROWS / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
+    store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES>(
+        a, sums, sequence * a.time + start, min(ROWS, a.time - start));
+}
+
+#undef KERNEL
+#define THREADS(GROUPS, WIDE) (128 * (GROUPS) * (WIDE))
+#define KERNEL(NAME, GROUPS, WIDE, REACH) \
+    extern "C" __global__ void __launch_bounds__(THREADS(GROUPS, WIDE), 512 / THREADS(GROUPS, WIDE)) \
+        NAME(const Args a) { product_in_groups<GROUPS, WIDE, REACH>(a); }
+
+KERNEL(matmul_warpgroup_4, 4, 1, 0)
+KERNEL(matmul_warpgroup_4_conv, 4, 1, 8)
+KERNEL(matmul_warpgroup_2, 2, 1, 0)
+KERNEL(matmul_warpgroup_2_conv, 2, 1, 8)
+KERNEL(matmul_warpgroup_1, 1, 2, 0)
+KERNEL(matmul_warpgroup_1_conv, 1, 2, 8)
+
+#endif

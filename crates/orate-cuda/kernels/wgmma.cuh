@@ -1,0 +1,50 @@
+// Matmuls of a warpgroup: four warps that multiply together (sm_90a). They run asynchronously: operands must
+// be as `start_products` found them until `wait_for_products` returns.
+//
+// The left operand is in registers, as in `mma.cuh`: 16 channels by 16 of K for each warp. The right one is
+// in shared memory: columns of eight rows of 16 bytes.
+
+// Writes to registers and shared memory before these are visible to the matmuls after them.
+DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wait_for_products() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+
+// Keeps the compiler from moving or copying registers of an operand across this point.
+template <int COUNT>
+DEVICE void keep(float (&x)[COUNT][4]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        asm volatile("" : "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3]) :: "memory");
+}
+
+template <int COUNT>
+DEVICE void keep(uint4 (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        asm volatile("" : "+r"(x[i].x), "+r"(x[i].y), "+r"(x[i].z), "+r"(x[i].w) :: "memory");
+}
+
+// Describes a right operand: where it is, and how many bytes later the next 8 of K and the next 8 rows are.
+DEVICE u64 right_operand(const void* shared, u32 next_k, u32 next_rows) {
+    u32 at = (u32)__cvta_generic_to_shared(shared);
+    return (u64)(at >> 4) | (u64)(next_k >> 4) << 16 | (u64)(next_rows >> 4) << 32;
+}
+
+#if PRECISION == 3
+#define HALF "bf16"
+#else
+#define HALF "f16"
+#endif
+
+// 64 channels by 64 rows by 16 of K, added to `c`: 8 rows each.
+DEVICE void multiply_64(float (&c)[8][4], const uint4& left, u64 right) {
+#define FOUR(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
+                 : "r"(left.x), "r"(left.y), "r"(left.z), "r"(left.w), "l"(right));
+#undef FOUR
+}
+

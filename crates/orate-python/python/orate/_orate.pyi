@@ -1,0 +1,229 @@
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, final
+
+from numpy import float32
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "Ahead",
+    "Audio",
+    "Chunk",
+    "Device",
+    "Engine",
+    "Plot",
+    "Stream",
+    "Voice",
+    "VoiceStore",
+    "__version__",
+    "devices",
+    "main",
+    "pull",
+    "serve",
+    "voices",
+]
+
+__version__: str
+
+_Path = str | PathLike[str]
+_Progress = bool | Callable[[int, int], object]
+
+@final
+class Engine:
+    def __new__(
+        cls,
+        model: _Path | None = None,
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        precision: str = "f32",
+        kv: str = "f32",
+        isa: str | None = None,
+        cache: _Path | None = None,
+        allow_fallback: bool = False,
+    ) -> Engine: ...
+    def say(
+        self,
+        text: str,
+        *,
+        voice: Voice | _Path | None = None,
+        language: str | None = None,
+        seed: int = 0,
+        silence: float | None = None,
+        progress: _Progress | None = None,
+        **options: bool | float | str | None,
+    ) -> Audio: ...
+    def say_batch(
+        self,
+        texts: Sequence[str],
+        *,
+        voice: Voice | _Path | None = None,
+        language: str | None = None,
+        seed: int = 0,
+        silence: float | None = None,
+        **options: bool | float | str | None,
+    ) -> list[Audio]: ...
+    def stream(
+        self,
+        text: str,
+        *,
+        voice: Voice | _Path | None = None,
+        language: str | None = None,
+        seed: int = 0,
+        silence: float | None = None,
+        **options: bool | float | str | None,
+    ) -> Stream: ...
+    def astream(
+        self,
+        text: str,
+        *,
+        voice: Voice | _Path | None = None,
+        language: str | None = None,
+        seed: int = 0,
+        silence: float | None = None,
+        **options: bool | float | str | None,
+    ) -> AsyncGenerator[Chunk, None]: ...
+    def clone(self, recording: _Path | bytes | Audio, *, transcript: str | None = None) -> Voice: ...
+    def convert(
+        self,
+        source: _Path | Audio,
+        *,
+        voice: Voice | _Path | None = None,
+        seed: int = 0,
+        progress: _Progress | None = None,
+        **options: bool | float | str | None,
+    ) -> Audio: ...
+    def warm_up(
+        self,
+        callers: int = 1,
+        *,
+        voice: Voice | _Path | None = None,
+        language: str | None = None,
+        **options: bool | float | str | None,
+    ) -> None: ...
+    @property
+    def voices(self) -> list[str]: ...
+    @property
+    def options(self) -> dict[str, str]: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def can_clone(self) -> bool: ...
+    @property
+    def fallbacks(self) -> list[str]: ...
+
+@final
+class Audio:
+    def __new__(cls, samples: ArrayLike, sample_rate: int) -> Audio: ...
+    @property
+    def samples(self) -> NDArray[float32]: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def duration(self) -> float: ...
+    def write(self, path: _Path) -> None: ...
+    def encode(
+        self, format: str = "wav", *, bit_rate: int | None = None, sample_rate: int | None = None
+    ) -> bytes: ...
+    def plot(self, title: str = "") -> Plot: ...
+    def _repr_html_(self) -> str: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class Plot:
+    @property
+    def png(self) -> bytes: ...
+    def write(self, path: _Path) -> None: ...
+    def _repr_png_(self) -> bytes: ...
+
+@final
+class Chunk:
+    @property
+    def samples(self) -> NDArray[float32]: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def finish_reason(self) -> str | None: ...
+
+@final
+class Stream:
+    def __iter__(self) -> Stream: ...
+    def __next__(self) -> Chunk: ...
+    def close(self) -> None: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def remaining_chars(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    def _ahead(self, wake: Callable[[], object]) -> Ahead: ...
+
+@final
+class Ahead:
+    def take(self) -> Chunk | None: ...
+    @property
+    def is_over(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
+class Voice:
+    @staticmethod
+    def load(path: _Path) -> Voice: ...
+    def save(self, path: _Path) -> None: ...
+    @property
+    def family(self) -> str: ...
+
+@final
+class VoiceStore:
+    @property
+    def folder(self) -> Path: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, name: str, /) -> bool: ...
+    def __getitem__(self, name: str, /) -> Voice: ...
+    def __setitem__(self, name: str, voice: Voice, /) -> None: ...
+    def __delitem__(self, name: str, /) -> None: ...
+
+@final
+class Device:
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def memory(self) -> int | None: ...
+    @property
+    def free_memory(self) -> int | None: ...
+    @property
+    def driver(self) -> str: ...
+
+def devices() -> list[Device]: ...
+def pull(
+    model: str,
+    *,
+    to: _Path | None = None,
+    include: Sequence[str] | None = None,
+    progress: _Progress | None = None,
+) -> Path: ...
+def serve(
+    models: Engine | _Path | list[Engine | _Path] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8880,
+    **options: object,
+) -> None: ...
+def voices(folder: _Path | None = None) -> VoiceStore: ...
+def main(args: Sequence[str]) -> int: ...

@@ -1,0 +1,328 @@
+//! The engine.
+
+use crate::audio::Audio;
+use crate::detached;
+use crate::error::{Failure, Result};
+use crate::options::{self, VoiceChoice};
+use crate::stream::{Progress, Stream};
+use crate::voice::Voice;
+use orate::{
+    CacheFormat, Cancel, DeviceChoice, EncoderSettings, EngineOptions, ModelSource, OptionKind,
+    PrecisionChoice,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::PathBuf;
+
+/// A model on a device. Threads may share it, also while it speaks; processes that fork may not.
+///
+/// `model` is a folder, a file, or the name of a pulled model; without, the built-in English voice is opened.
+/// `device` is "auto", "cpu", "gpu", "cuda", "vulkan", "metal" or "dx12", GPUs with a number if there are
+/// several: "cuda:1". `threads` and `isa` are for the CPU. `precision` is the format of weights: "f32",
+/// "tf32", "f16", "bf16", "q8_0", "q4_0" or "auto"; `kv` that of the KV cache. `cache` is a folder for
+/// compiled kernels. With `allow_fallback`, the CPU replaces a device that cannot run the model.
+///
+/// >>> import orate
+/// >>> engine = orate.Engine()
+/// >>> engine.say("Hello.").sample_rate
+/// 24000
+#[pyclass(module = "orate", frozen)]
+pub struct Engine(pub orate::Engine);
+
+/// A recording to make a voice from.
+#[derive(FromPyObject)]
+enum Recording {
+    Audio(Py<Audio>),
+    Bytes(Py<PyBytes>),
+    File(PathBuf),
+}
+
+/// A recording to convert.
+#[derive(FromPyObject)]
+enum Source {
+    Audio(Py<Audio>),
+    File(PathBuf),
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (
+        model=None, *, device="auto", threads=None, precision="f32", kv="f32", isa=None, cache=None,
+        allow_fallback=false
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    fn new(
+        py: Python<'_>,
+        model: Option<PathBuf>,
+        device: &str,
+        threads: Option<usize>,
+        precision: &str,
+        kv: &str,
+        isa: Option<String>,
+        cache: Option<PathBuf>,
+        allow_fallback: bool,
+    ) -> Result<Engine> {
+        let wrong = |option, got: &str, allowed| {
+            let got = format!("`{got}`");
+            orate::Error::Option { option, got, allowed }
+        };
+        let precision = match precision {
+            "auto" => PrecisionChoice::Auto { allow: vec![], deny: vec![] },
+            format => {
+                orate::PrecisionPolicy::uniform(format.parse().map_err(|e| wrong("precision", format, e))?)
+                    .into()
+            }
+        };
+        let mut options = EngineOptions {
+            device: device.parse::<DeviceChoice>()?,
+            threads,
+            isa,
+            precision,
+            kv: kv.parse::<CacheFormat>().map_err(|e| wrong("kv", kv, e))?,
+            cache,
+            allow_fallback,
+            ..EngineOptions::default()
+        };
+        let opened = detached::run(py, &Cancel::new(), || {
+            if let Some(model) = model {
+                options.model = ModelSource::Path(orate_cli::model_path(&model)?);
+            }
+            anyhow::Ok(orate::Engine::with_options(options)?)
+        });
+        Ok(Engine(opened?.map_err(Failure)?))
+    }
+
+    /// Speaks a text of any length and returns its audio.
+    ///
+    /// `voice` is one of `voices`, a mix of them such as "F1:0.7+M1:0.3" where the model has that, a `Voice`,
+    /// or the name or file of a kept one. `language` is a code such as "en". Another `seed` gives another
+    /// reading. `silence` is that between the pieces of a long text, in seconds. `progress` is True for a
+    /// bar, or a function of the characters that are spoken and all characters. `options` are those in
+    /// `Engine.options`, and `raw=True` for the model's own sound, without trimming and set loudness.
+    ///
+    /// >>> import orate
+    /// >>> engine = orate.Engine()
+    /// >>> engine.say("Hello.", speed=1.5).duration < engine.say("Hello.").duration
+    /// True
+    #[pyo3(signature = (text, *, voice=None, language=None, seed=0, silence=None, progress=None, **options))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    fn say(
+        &self,
+        py: Python<'_>,
+        text: &str,
+        voice: Option<VoiceChoice>,
+        language: Option<String>,
+        seed: u64,
+        silence: Option<f32>,
+        progress: Option<Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Audio> {
+        let progress = Progress::new(py, progress, " characters")?;
+        let common = (voice, language, seed, silence);
+        let (mut options, cancel) = options::read(&self.0, "say", common, options)?;
+        options.whole = true;
+        self.begin(py, text, options, cancel)?.collect(py, progress)
+    }
+
+    /// Speaks several texts with the same options, at once where the model is faster that way. See `say`.
+    #[pyo3(signature = (texts, *, voice=None, language=None, seed=0, silence=None, **options))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    fn say_batch(
+        &self,
+        py: Python<'_>,
+        texts: Vec<String>,
+        voice: Option<VoiceChoice>,
+        language: Option<String>,
+        seed: u64,
+        silence: Option<f32>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Vec<Audio>> {
+        let common = (voice, language, seed, silence);
+        let (options, cancel) = options::read(&self.0, "say_batch", common, options)?;
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let spoken = detached::run(py, &cancel, || self.0.speak_batch(&texts, &options))??;
+        Ok(spoken.into_iter().map(|audio| Audio::from_vec(py, audio.samples, audio.sample_rate)).collect())
+    }
+
+    /// Speaks piece by piece: an iterator that computes a chunk when it is asked for. See `say` for options.
+    ///
+    /// >>> import orate
+    /// >>> for chunk in orate.Engine().stream("First sentence.\n\nSecond one."):
+    /// ...     print(chunk.index, chunk.text)
+    /// 0 First sentence.
+    /// 1 Second one.
+    #[pyo3(signature = (text, *, voice=None, language=None, seed=0, silence=None, **options))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    fn stream(
+        &self,
+        py: Python<'_>,
+        text: &str,
+        voice: Option<VoiceChoice>,
+        language: Option<String>,
+        seed: u64,
+        silence: Option<f32>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Stream> {
+        let common = (voice, language, seed, silence);
+        let (options, cancel) = options::read(&self.0, "stream", common, options)?;
+        self.begin(py, text, options, cancel)
+    }
+
+    /// As `stream`, for `async for`. A thread computes up to four chunks ahead. Cancelling the task, leaving
+    /// the loop or `aclose()` stops the work.
+    ///
+    /// >>> import asyncio, orate
+    /// >>> async def count(text):
+    /// ...     return [chunk.index async for chunk in orate.Engine().astream(text)]
+    /// >>> asyncio.run(count("First sentence.\n\nSecond one."))
+    /// [0, 1]
+    #[pyo3(signature = (text, *, voice=None, language=None, seed=0, silence=None, **options))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    fn astream<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        voice: Option<VoiceChoice>,
+        language: Option<String>,
+        seed: u64,
+        silence: Option<f32>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let common = (voice, language, seed, silence);
+        let (options, cancel) = options::read(&self.0, "astream", common, options)?;
+        let stream = self.begin(py, text, options, cancel)?;
+        Ok(py.import("orate._astream")?.call_method1("chunks", (stream,))?)
+    }
+
+    /// Makes a voice from a recording: a file, the bytes of one, or `Audio`. With `transcript`, the words
+    /// that are spoken there, the model also takes over the manner; without, only the voice.
+    #[pyo3(signature = (recording, *, transcript=None))]
+    fn clone(&self, py: Python<'_>, recording: Recording, transcript: Option<&str>) -> Result<Voice> {
+        let bytes = match recording {
+            Recording::File(path) => {
+                let made = detached::run(py, &Cancel::new(), || self.0.clone_voice(path, transcript))?;
+                return Ok(Voice(made?));
+            }
+            Recording::Bytes(bytes) => bytes.as_bytes(py).to_owned(),
+            Recording::Audio(audio) => audio.get().bytes(py, "wav-float", &EncoderSettings::default())?,
+        };
+        let clone = || self.0.clone_voice_from("the recording", bytes, transcript);
+        Ok(Voice(detached::run(py, &Cancel::new(), clone)??))
+    }
+
+    /// Speaks a recording again in another voice: a file of up to an hour, or `Audio`. See `say` for options.
+    #[pyo3(signature = (source, *, voice=None, seed=0, progress=None, **options))]
+    fn convert(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        voice: Option<VoiceChoice>,
+        seed: u64,
+        progress: Option<Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Audio> {
+        let progress = Progress::new(py, progress, " pieces")?;
+        let (options, cancel) = options::read(&self.0, "convert", (voice, None, seed, None), options)?;
+        let (engine, options, rate) = (&self.0, &options, self.0.sample_rate());
+        let stream = match source {
+            Source::File(path) => Stream::begin(py, cancel, rate, || engine.convert_stream(path, options))?,
+            Source::Audio(audio) => {
+                let audio = audio.get();
+                let begin = |samples: &[f32]| engine.convert_samples(samples, audio.sample_rate, options);
+                let begun = audio.with(py, begin)?;
+                Stream::begin(py, cancel, rate, || begun)?
+            }
+        };
+        stream.collect(py, progress)
+    }
+
+    /// Loads weights and compiles plans, so that the first text is as fast as later ones: for as many callers
+    /// at once, and texts with these options.
+    #[pyo3(signature = (callers=1, *, voice=None, language=None, **options))]
+    fn warm_up(
+        &self,
+        py: Python<'_>,
+        callers: usize,
+        voice: Option<VoiceChoice>,
+        language: Option<String>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<()> {
+        let common = (voice, language, 0, None);
+        let (options, cancel) = options::read(&self.0, "warm_up", common, options)?;
+        Ok(detached::run(py, &cancel, || self.0.warm_up_for_callers(&options, callers))??)
+    }
+
+    /// Names of the model's voices.
+    #[getter]
+    fn voices(&self) -> Vec<&str> {
+        self.0.voices().iter().map(|voice| &*voice.name).collect()
+    }
+
+    /// Options of this model by name, each with what it does.
+    ///
+    /// >>> import orate
+    /// >>> print(orate.Engine().options["speed"])
+    /// Speaking rate, 0.7 to 2 [default: the model's usual rate]
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        for spec in self.0.model().accepts() {
+            let help = spec.help.lines().next().unwrap_or_default().trim().trim_end_matches('.');
+            let default = if spec.default.is_empty() { "none" } else { spec.default };
+            // Of numbers, the help has the range.
+            let choices = match spec.kind {
+                OptionKind::Choice(words) => format!(": {}", words.join(", ")),
+                _ => String::new(),
+            };
+            all.set_item(spec.name, format!("{help}{choices} [default: {default}]"))?;
+        }
+        Ok(all)
+    }
+
+    /// Path of the model, or "built-in voice".
+    #[getter]
+    fn model(&self) -> &str {
+        self.0.model_name()
+    }
+
+    /// Name of the model's family.
+    #[getter]
+    fn family(&self) -> &'static str {
+        self.0.family_name()
+    }
+
+    /// What runs the model, such as "cpu (avx2, 8 threads)".
+    #[getter]
+    fn device(&self) -> String {
+        self.0.device()
+    }
+
+    /// Samples per second of all audio from this engine.
+    #[getter]
+    fn sample_rate(&self) -> u32 {
+        self.0.sample_rate()
+    }
+
+    /// Whether the model speaks with voices made from recordings.
+    #[getter]
+    fn can_clone(&self) -> bool {
+        self.0.can_clone()
+    }
+
+    /// Reasons why devices were passed over.
+    #[getter]
+    fn fallbacks(&self) -> Vec<String> {
+        self.0.fallbacks().to_vec()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<orate.Engine: {} on {}>", self.0.model_name(), self.0.device())
+    }
+}
+
+impl Engine {
+    fn begin(&self, py: Python<'_>, text: &str, options: orate::Options, cancel: Cancel) -> Result<Stream> {
+        Stream::begin(py, cancel, self.0.sample_rate(), || self.0.stream(text, &options))
+    }
+}

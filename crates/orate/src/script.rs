@@ -1,0 +1,108 @@
+//! Speaking a text with markup.
+
+use crate::stream::{Part, Stream};
+use crate::{Engine, Error, Options, Result, Value};
+use orate_text::{Script, Segment};
+
+/// Who speaks a segment of a script.
+#[derive(Clone, Debug)]
+pub struct Speaker {
+    /// The model.
+    pub engine: Engine,
+    /// How it speaks, with the voice.
+    pub options: Options,
+}
+
+impl Engine {
+    /// Speaks a script, as [`Engine::stream`] speaks a text. `cast` finds the speaker of a voice's name: one
+    /// of this model's voices, as [`Engine::own_cast`] does, or of another model's. Everything is checked
+    /// before anything is spoken. Seeds of pieces go on from segment to segment.
+    ///
+    /// ```
+    /// let engine = orate::Engine::new()?;
+    /// let script = orate::Script::tagged("One. [pause:1s] [rate:1.2] Two.")?;
+    /// let options = orate::Options::default();
+    /// for chunk in engine.stream_script(&script, &options, &engine.own_cast(&options))? {
+    ///     assert!(chunk?.text.len() > 2);
+    /// }
+    /// # Ok::<(), orate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::stream`], for the first segment that cannot be spoken; or a voice is unknown.
+    pub fn stream_script(
+        &self,
+        script: &Script,
+        options: &Options,
+        cast: &dyn Fn(&str) -> Result<Speaker>,
+    ) -> Result<Stream> {
+        let mut warnings = script.warnings.clone();
+        let (mut parts, mut pieces, mut pause) = (vec![], options.first_piece, 0.0);
+        let has_sound = |segment: &&Segment| segment.text.chars().any(char::is_alphanumeric);
+        let is_silent = script.segments.iter().find(has_sound).is_none();
+        for segment in &script.segments {
+            // Marks alone have no sound. A script without any sound is the model's error.
+            if is_silent || has_sound(&segment) {
+                let speaker = match &segment.voice {
+                    Some(name) => cast(name)?,
+                    None => Speaker { engine: self.clone(), options: options.clone() },
+                };
+                let Speaker { engine, options } = with_style(speaker, segment, &mut warnings)?;
+                let options = Options { first_piece: pieces, ..options };
+                engine.check_all(&options)?;
+                let chunks = engine.model().clone().speak(&segment.text, &options)?;
+                pieces += chunks.remaining();
+                let part = Part::new(chunks, engine.sample_rate(), self.sample_rate(), &options)?;
+                parts.push(part.of_segment(segment, pause));
+                pause = 0.0;
+            }
+            pause += segment.pause_after;
+        }
+        if parts.is_empty() {
+            return Err(orate_text::TextError::Empty.into());
+        }
+        Stream::of_parts(self.origin(), parts, pause, warnings, options)
+    }
+
+    /// A cast of this model's voices, for [`Engine::stream_script`].
+    pub fn own_cast(&self, options: &Options) -> impl Fn(&str) -> Result<Speaker> {
+        let (engine, options) = (self.clone(), options.clone());
+        move |name| {
+            let voice = Options { voice: Some(name.to_owned()), cloned: None, ..options.clone() };
+            Ok(Speaker { engine: engine.clone(), options: voice })
+        }
+    }
+}
+
+/// Adds language and rate of a segment to its speaker's options.
+fn with_style(mut speaker: Speaker, segment: &Segment, warnings: &mut Vec<String>) -> Result<Speaker> {
+    if let Some(language) = &segment.language {
+        // Models know languages, not regions.
+        let code = language.split(['-', '_']).next().unwrap_or(language);
+        speaker.options.language = Some(code.to_owned());
+    }
+    if segment.rate == 1.0 {
+        return Ok(speaker);
+    }
+    let engine = &speaker.engine;
+    let spec = engine.model().accepts().iter().find(|spec| spec.name == "speed");
+    let (Some(spec), Some(usual)) = (spec, engine.usual_speed()) else {
+        let warning = format!("{} models have no rate; it is left out", engine.family_name());
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+        return Ok(speaker);
+    };
+    let now = match speaker.options.get("speed") {
+        Some(Value::Number(speed)) => f64::from(*speed),
+        _ => f64::from(usual),
+    };
+    let speed = now * f64::from(segment.rate);
+    if let Some((least, most)) = spec.range.filter(|(least, most)| !(*least..=*most).contains(&speed)) {
+        let [least, most] = [least, most].map(|bound| bound / now);
+        let allowed = format!("choose {least:.2} to {most:.2} here");
+        return Err(Error::Option { option: "rate", got: segment.rate.to_string(), allowed });
+    }
+    speaker.options = speaker.options.set("speed", speed as f32);
+    Ok(speaker)
+}
