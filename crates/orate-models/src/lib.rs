@@ -2,6 +2,7 @@
 //! values from one network to the next, and implements [`Family`], [`ModelFiles`] and [`Model`], which is all
 //! that the rest of Orate knows of it.
 
+mod alignment;
 mod blocks;
 pub mod chatterbox;
 pub mod checkpoint;

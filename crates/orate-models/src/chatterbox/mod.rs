@@ -33,6 +33,7 @@ pub mod flow_encoder;
 mod footprint;
 mod goldens;
 mod growing;
+mod guard;
 mod options;
 mod pipeline;
 mod s3gen;

@@ -37,8 +37,8 @@ pub struct Chatterbox {
     pub(super) facts: Facts,
     accepts: Vec<OptionSpec>,
     t3: Option<Decoding<T3>>,
-    /// T3 under the alignment guard, once it was asked for.
-    guarded: OnceLock<Decoding<T3>>,
+    /// T3 whose attention to the text is read, once it was asked for.
+    watched: OnceLock<Decoding<T3>>,
     s3gen: S3Gen,
     device: Arc<dyn Device>,
     conditionings: Mutex<Vec<(ConditioningKey, Arc<Conditioning>)>>,
@@ -61,7 +61,7 @@ impl Chatterbox {
             facts,
             accepts,
             t3,
-            guarded: OnceLock::new(),
+            watched: OnceLock::new(),
             s3gen,
             device,
             conditionings: Mutex::default(),
@@ -106,21 +106,32 @@ impl Chatterbox {
         self.t3.as_ref().ok_or_else(|| self.cannot_talk())
     }
 
+    /// The same, to be read by [`super::alignment::Watched`]; `None` if it is unknown which heads follow the
+    /// text.
+    ///
+    /// # Errors
+    /// The model only converts.
+    pub(super) fn watched_t3(&self) -> Result<Option<&Decoding<T3>>, ModelError> {
+        let t3 = self.t3()?;
+        let watched = || t3.beside(t3.network().watched(), PREFIX_BYTES);
+        let is_known = self.talking()?.config.aligned_heads().is_some();
+        Ok(is_known.then(|| self.watched.get_or_init(watched)))
+    }
+
     /// The same as options ask for it: under the alignment guard or not.
     ///
     /// # Errors
     /// The model only converts, or it is unknown which heads follow the text.
     pub(super) fn t3_for(&self, own: &Own) -> Result<&Decoding<T3>, ModelError> {
-        let (t3, config) = (self.t3()?, &self.talking()?.config);
         if !own.is_guarded() {
-            return Ok(t3);
+            return self.t3();
         }
-        if config.aligned_heads().is_none() {
+        let config = &self.talking()?.config;
+        self.watched_t3()?.ok_or_else(|| {
             let got = format!("on, but this T3 has {} layers of {} heads", config.layers, config.heads);
             let allowed = "the heads that follow the text are known for 30 layers of 16 heads".to_owned();
-            return Err(ModelError::Option { option: "alignment_guard", got, allowed });
-        }
-        Ok(self.guarded.get_or_init(|| t3.beside(t3.network().guarded(), PREFIX_BYTES)))
+            ModelError::Option { option: "alignment_guard", got, allowed }
+        })
     }
 
     /// The network that turns codes into samples.

@@ -4,9 +4,10 @@
 //! codes: attention in S3Gen sees the whole piece. Where a device is fast enough to run S3Gen several times,
 //! a listener gets the first samples of a piece before its last codes are made ([`super::growing`]).
 
-use super::alignment::Guarded;
+use super::alignment::{Watched, letter_times};
 use super::config::{END_OF_SPEECH, FRAMES_PER_CODE, SILENCE, START_OF_SPEECH, Variant};
 use super::growing::{AHEAD, Growing, LEAST, Setting, first_plans};
+use super::guard::Guarded;
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
 use super::s3gen::S3Gen;
@@ -54,6 +55,9 @@ pub(super) struct Pieces {
     pieces: std::vec::IntoIter<(Traced, Vec<i32>)>,
     voice: Voice,
     conditioning: Arc<Conditioning>,
+    language: Option<String>,
+    /// Whether chunks say when letters are spoken, as far as the model knows.
+    word_times: bool,
     own: Own,
     flow: FlowSettings,
     progress: Progress,
@@ -76,6 +80,8 @@ struct Speaking {
     seed: u64,
     utterance: Source,
     codes: Vec<i32>,
+    /// Attention of each code to the ids, `[codes, ids]`; empty if nobody reads it.
+    attention: Vec<f32>,
     /// How many codes the next chunk ends with.
     chunk: Option<usize>,
     growing: Growing,
@@ -87,6 +93,8 @@ struct Speaking {
 enum Source {
     /// Together with those of other callers.
     Shared(Utterance<T3>),
+    /// Alone, with its attention to the text.
+    Watched(Watched),
     /// Under the alignment guard.
     Guarded(Guarded),
 }
@@ -95,6 +103,7 @@ impl Source {
     fn next_frame(&mut self, codes: &mut Vec<i32>) -> Result<Step, ModelError> {
         match self {
             Source::Shared(utterance) => utterance.next_frame(codes),
+            Source::Watched(watched) => watched.next_frame(codes),
             Source::Guarded(guarded) => guarded.next_frame(codes),
         }
     }
@@ -102,14 +111,25 @@ impl Source {
     fn counters(&self) -> Counters {
         match self {
             Source::Shared(utterance) => utterance.counters(),
-            Source::Guarded(guarded) => guarded.counters(),
+            Source::Watched(watched) => watched.counters(),
+            Source::Guarded(guarded) => guarded.watched.counters(),
         }
     }
 
     fn reused_rows(&self) -> usize {
         match self {
             Source::Shared(utterance) => utterance.reused_rows(),
-            Source::Guarded(guarded) => guarded.reused_rows(),
+            Source::Watched(watched) => watched.reused_rows(),
+            Source::Guarded(guarded) => guarded.watched.reused_rows(),
+        }
+    }
+
+    /// Attention of the newest code to the text, if it is read.
+    fn attention(&self) -> &[f32] {
+        match self {
+            Source::Shared(_) => &[],
+            Source::Watched(watched) => watched.row(),
+            Source::Guarded(guarded) => guarded.watched.row(),
         }
     }
 }
@@ -138,12 +158,15 @@ impl Pieces {
         let flow = model.flow_settings(&own);
         let progress = Progress::new(o);
         let usual = if model.device().pacing().side_by_side { FIRST_CHUNK } else { 0 };
+        let (language, word_times) = (o.language.clone(), o.word_times);
         let first_chunk = if o.whole { 0 } else { own.first_chunk.unwrap_or(usual) };
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),
             voice,
             conditioning,
+            language,
+            word_times,
             own,
             flow,
             progress,
@@ -173,11 +196,12 @@ impl Pieces {
     fn start(&self, text: Traced, ids: Vec<i32>, attempts: usize) -> Result<Speaking, ModelError> {
         let seed = attempt_seed(self.progress.seed(), attempts);
         let (prompt, settings) = self.prompt(&ids, seed)?;
-        let t3 = self.model.t3_for(&self.own)?;
-        let utterance = if self.own.is_guarded() {
-            Source::Guarded(Guarded::start(t3, &self.model.talking()?.config, &prompt, settings)?)
-        } else {
-            Source::Shared(t3.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?)
+        let (t3, config) = (self.model.t3_for(&self.own)?, &self.model.talking()?.config);
+        let watched = if self.says_times() { self.model.watched_t3()? } else { None };
+        let utterance = match watched {
+            _ if self.own.is_guarded() => Source::Guarded(Guarded::start(t3, config, &prompt, settings)?),
+            Some(t3) => Source::Watched(Watched::start(t3, config, &prompt, settings)?),
+            None => Source::Shared(t3.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?),
         };
         let (codes, growing, counted) = (vec![], Growing::default(), Counters::default());
         Ok(Speaking {
@@ -187,10 +211,27 @@ impl Pieces {
             seed,
             utterance,
             codes,
+            attention: vec![],
             chunk: self.first_chunk,
             growing,
             counted,
         })
+    }
+
+    /// Whether the model's attention says when letters are spoken. That of other variants was never found to
+    /// follow the text.
+    fn says_times(&self) -> bool {
+        self.word_times && self.model.files().variant == Variant::Multilingual
+    }
+
+    /// When each character of a piece begins, in seconds; empty if the model does not say.
+    fn letter_times(&self, speaking: &Speaking) -> Result<Vec<f32>, ModelError> {
+        let Speaking { text, ids, codes, attention, .. } = speaking;
+        if attention.is_empty() {
+            return Ok(vec![]);
+        }
+        let columns_of = self.model.talking()?.text.columns_of(text, self.language.as_deref(), ids)?;
+        Ok(letter_times(attention, codes, ids.len(), &columns_of))
     }
 
     /// Makes codes up to the end of the piece, or until there are enough for a chunk. Where their number is
@@ -200,7 +241,7 @@ impl Pieces {
         speaking: &mut Speaking,
         s3gen: &'m S3Gen,
     ) -> Result<(Option<FinishReason>, Option<Announced<'m>>), ModelError> {
-        let begun = Instant::now();
+        let (begun, says_times) = (Instant::now(), self.says_times());
         let mut codes = vec![];
         let enough = speaking.chunk.map(|chunk| chunk + AHEAD);
         let known = [enough, self.own.max_codes].into_iter().flatten().min();
@@ -214,7 +255,12 @@ impl Pieces {
             }
             self.progress.cancel.check()?;
             match speaking.utterance.next_frame(&mut codes)? {
-                Step::Frame => speaking.codes.extend_from_slice(&codes),
+                Step::Frame => {
+                    speaking.codes.extend_from_slice(&codes);
+                    if says_times {
+                        speaking.attention.extend_from_slice(speaking.utterance.attention());
+                    }
+                }
                 Step::End(FinishReason::Length) if self.own.max_codes.is_none() => {
                     break Some(FinishReason::Runaway);
                 }
@@ -280,7 +326,8 @@ impl Pieces {
             let (text, index, attempts) = (speaking.text.clone(), self.progress.index, speaking.attempts);
             let prefix_rows = if is_first { speaking.utterance.reused_rows() } else { 0 };
             let ends_piece = finish.is_some();
-            let of_piece = Chunk { text, index, attempts, ..Chunk::default() };
+            let letter_times = if ends_piece { self.letter_times(speaking)? } else { vec![] };
+            let of_piece = Chunk { text, index, attempts, letter_times, ..Chunk::default() };
             return Ok(Chunk { samples, ends_piece, counters, prefix_rows, finish, ..of_piece });
         }
     }

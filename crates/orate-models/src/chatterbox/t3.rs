@@ -69,8 +69,8 @@ pub struct CacheSizes {
     pub capacity: usize,
     /// Their format.
     pub kv: CacheFormat,
-    /// Whether there is what the alignment guard needs too: [`ALIGNED_KEYS`], [`ALIGNED`] and [`END_BIAS`].
-    pub guarded: bool,
+    /// Whether there is what [`super::alignment::Watched`] reads too: [`ALIGNED_KEYS`], [`ALIGNED`] and [`END_BIAS`].
+    pub watched: bool,
 }
 
 fn cache(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<Cache> {
@@ -87,7 +87,7 @@ fn layers(
 ) -> Result<(Value, Option<[Value; 2]>)> {
     let mut cache = cache(g, c, s)?;
     let (x, rotated) = backbone::layers(g, c, x, (&mut cache, first), tap)?;
-    let Some(heads) = c.aligned_heads().filter(|_| s.guarded) else { return Ok((x, None)) };
+    let Some(heads) = c.aligned_heads().filter(|_| s.watched) else { return Ok((x, None)) };
     let mut joined = |which: usize| {
         let head =
             |[layer, head]: [usize; 2]| g.slice(rotated[layer][which], 2, head * c.head_dim(), c.head_dim());
@@ -241,7 +241,7 @@ pub fn frame(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<()> {
             SampleRules { penalty_last: true, start: Some(START_OF_SPEECH as usize), ..Default::default() }
         }
     };
-    let logits = if s.guarded { with_end_bias(g, logits)? } else { logits };
+    let logits = if s.watched { with_end_bias(g, logits)? } else { logits };
     let logits = match c.lanes() {
         1 => g.reshape(logits, [batch, v])?,
         lanes => g.reshape(logits, [batch, lanes, v])?,

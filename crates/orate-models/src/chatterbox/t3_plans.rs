@@ -35,7 +35,7 @@ impl T3Plan {
             T3Plan::Rows { .. } => "prompt",
             T3Plan::Begin => "begin",
             T3Plan::Prefill { .. } => "prefill",
-            T3Plan::Frame { given: false, sizes: CacheSizes { guarded: true, .. } } => "guarded frame",
+            T3Plan::Frame { given: false, sizes: CacheSizes { watched: true, .. } } => "watched frame",
             T3Plan::Frame { given: false, .. } => "frame",
             T3Plan::Frame { given: true, .. } => "frame of a given code",
         }
@@ -67,7 +67,7 @@ impl T3Plan {
 
 /// All graphs of T3, as small as they may be.
 pub(super) fn smallest_graphs(c: &T3Config, kv: CacheFormat) -> Result<Vec<Graph>, GraphError> {
-    let sizes = CacheSizes { batch: 1, capacity: 8, kv, guarded: false };
+    let sizes = CacheSizes { batch: 1, capacity: 8, kv, watched: false };
     let mut all = vec![T3Plan::Conditioning { codes: 2 }];
     if c.backbone == Backbone::Llama {
         all.push(T3Plan::Begin);
@@ -106,8 +106,8 @@ pub struct T3 {
     /// By plan, and whether taps are recorded.
     plans: Arc<PlanCache<(T3Plan, bool)>>,
     memories: Arc<MemoryPool>,
-    /// Whether plans have what the alignment guard needs.
-    guarded: bool,
+    /// Whether plans say which text a frame attends to.
+    watched: bool,
 }
 
 impl T3 {
@@ -119,13 +119,13 @@ impl T3 {
     ) -> T3 {
         let memories = MemoryPool::new(device.clone(), 1);
         let plans = Arc::new(PlanCache::new(device, weights, PLANS_KEPT));
-        T3 { config, kv, plans, memories, guarded: false }
+        T3 { config, kv, plans, memories, watched: false }
     }
 
-    /// The same network, whose plans have what the alignment guard needs.
-    pub(super) fn guarded(&self) -> T3 {
+    /// The same network, whose plans say which text a frame attends to; see [`super::alignment::Watched`].
+    pub(super) fn watched(&self) -> T3 {
         let (plans, memories) = (self.plans.clone(), self.memories.clone());
-        T3 { config: self.config.clone(), kv: self.kv, plans, memories, guarded: true }
+        T3 { config: self.config.clone(), kv: self.kv, plans, memories, watched: true }
     }
 
     pub(super) fn plans(&self) -> &PlanCache<(T3Plan, bool)> {
@@ -137,7 +137,7 @@ impl T3 {
     }
 
     pub(super) fn sizes(&self, s: MemorySizes) -> CacheSizes {
-        CacheSizes { batch: s.batch, capacity: s.capacity, kv: self.kv, guarded: self.guarded }
+        CacheSizes { batch: s.batch, capacity: s.capacity, kv: self.kv, watched: self.watched }
     }
 
     /// The rows of a voice: its speaker embedding `[256]`, the codes of its recording, and exaggeration.

@@ -140,4 +140,67 @@ impl Text {
         };
         Ok(ids.into_iter().map(|id| id as i32).collect())
     }
+
+    /// Returns at which of the `ids` of a piece each of its characters begins, as far as that can be known:
+    /// up to there, the ids of the text before the character are those of the piece.
+    ///
+    /// # Errors
+    /// As [`Text::ids_of`].
+    pub fn columns_of(
+        &self,
+        piece: &str,
+        language: Option<&str>,
+        ids: &[i32],
+    ) -> Result<Vec<usize>, ModelError> {
+        let is_space = |id: &i32| match self {
+            Text::English(t) | Text::Multilingual(t, _) => t.added("[SPACE]") == Some(*id as u32),
+            Text::Gpt2(_) => false,
+        };
+        let column = |(at, _): (usize, char)| {
+            if at == 0 {
+                return Ok(0);
+            }
+            let before = self.ids_of(&piece[..at], language, &mut vec![])?;
+            let same = before.iter().zip(ids).take_while(|(a, b)| a == b).count();
+            Ok(same + ids[same..].iter().take_while(|id| is_space(id)).count())
+        };
+        piece.char_indices().map(column).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orate_testing::checkpoints::write_chatterbox;
+
+    #[test]
+    fn characters_begin_where_their_ids_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox(folder.path(), "mtl", "tiny").expect("writable");
+        let text = Text::open(folder.path(), Variant::Multilingual).expect("opens");
+        let cases = [
+            (Some("en"), "Hello there, \"you\" – and I..."),
+            (None, "you said: No.  Yes!"),
+            (Some("fr"), "Ça va, Éric?"),
+            (Some("ko"), "안녕 하세요"),
+            (Some("de"), "Straße: 12 Äpfel"),
+        ];
+        for (language, piece) in cases {
+            let ids = |piece: &str| text.ids_of(piece, language, &mut vec![]).expect("a known language");
+            let whole = ids(piece);
+            let columns = text.columns_of(piece, language, &whole).expect("a known language");
+            assert_eq!(columns.len(), piece.chars().count());
+            assert!(columns.is_sorted() && columns.iter().all(|column| *column < whole.len()), "{columns:?}");
+            // A word alone has a start and maybe a language before it, a full stop and a stop after it.
+            let before = 1 + usize::from(language.is_some());
+            let begins = |at: usize, c: char| c.is_alphanumeric() && piece[..at].ends_with([' ', '"']);
+            for (at, _) in piece.char_indices().filter(|(at, c)| begins(*at, *c)) {
+                let column = columns[piece[..at].chars().count()];
+                let word: String = piece[at..].chars().take_while(|c| c.is_alphanumeric()).collect();
+                let alone = ids(&word);
+                let alone = &alone[before..alone.len() - 2];
+                assert!(whole[column..].starts_with(alone), "{word}: {column} of {whole:?}");
+            }
+        }
+    }
 }

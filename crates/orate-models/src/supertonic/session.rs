@@ -1,10 +1,11 @@
 //! The model on a device, and one utterance, or a padded batch of them, through its stages.
 
-use super::alignment::{add_weights, starts};
+use super::alignment::{LAG, add_weights};
 use super::blocks::Sizes;
 use super::files::Files;
 use super::networks::{Network, PlanKey};
 use super::voice::Voice;
+use crate::alignment::starts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
 use crate::{Facts, Loader, ModelError, ModelFiles};
 use orate_graph::{Counters, Device, DeviceError, Executable, Memory, Shape, TAP_PREFIX};
@@ -281,7 +282,7 @@ impl Session<'_> {
             self.memory().read_f32(&format!("ve.text_key.{b}"), &mut keys)?;
             add_weights(&mut map, attention, &queries, &keys);
         }
-        Ok(starts(&map, letters))
+        Ok(starts(&map, letters, LAG))
     }
 
     /// Turns the latent into samples `[B, L · samples_per_latent]`.

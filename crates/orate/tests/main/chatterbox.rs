@@ -3,7 +3,7 @@
 use crate::common::raw;
 use orate::{
     Cancel, ClonedVoice, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource, Options, Precision,
-    PrecisionPolicy, SpeechLength,
+    PrecisionPolicy, Source, SpeechLength, TimedWord,
 };
 use orate_graph::{CacheFormat, DType};
 use orate_models::Model;
@@ -369,6 +369,38 @@ fn callers_share_batches() {
             callers.map(|caller| caller.join().expect("no panic"))
         });
         assert!(together.iter().eq(&alone), "{variant}");
+    }
+}
+
+#[test]
+fn attention_gives_multilingual_times_of_words() {
+    let text = "Hello there, how are you? And I?";
+    for (variant, guard, source) in [
+        ("mtl", false, Source::Attention),
+        ("mtl", true, Source::Attention),
+        ("en", false, Source::Estimated),
+    ] {
+        let (_folder, engine) = engine(variant);
+        let options = if guard { few_codes(40).set("alignment_guard", true) } else { few_codes(40) };
+        let with_times = Options { word_times: true, ..options.clone() };
+        let words_of = |options: &Options| {
+            let chunks = engine.stream(text, options).expect("begins").map(|chunk| chunk.expect("a chunk"));
+            let chunks: Vec<_> = chunks.collect();
+            let samples = chunks.iter().flat_map(|c| c.samples.clone()).collect::<Vec<f32>>();
+            (samples, chunks.into_iter().flat_map(|c| c.words).collect::<Vec<_>>())
+        };
+        let (samples, words) = words_of(&with_times);
+        assert!(words_of(&options) == (samples.clone(), vec![]), "{variant}: other samples with times");
+        let ends = samples.len() as f64 / 24_000.0;
+        // Noise may have no word that can be heard.
+        assert!(words.len() == 7 || words.is_empty(), "{words:?}");
+        assert!(words.iter().all(|w| w.source == source && w.start <= w.end && w.end <= ends), "{words:?}");
+        assert!(words.is_sorted_by(|a, b| a.end <= b.start + 1e-9), "{words:?}");
+        let streamed = words_of(&with_times.clone().set("first_chunk", 8)).1;
+        // Samples of growing pieces differ a little, and borders move to where it is quiet.
+        let near = |(a, b): (&TimedWord, &TimedWord)| (a.start - b.start).abs() < 0.1 && a.word == b.word;
+        assert!(streamed.iter().zip(&words).all(near), "{variant}: {streamed:?} {words:?}");
+        assert_eq!(streamed.len(), words.len());
     }
 }
 

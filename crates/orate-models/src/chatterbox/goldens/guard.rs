@@ -4,8 +4,8 @@ use super::Run;
 use super::draw::Noise;
 use super::stored::{bad, golden, integers};
 use super::t3::{STAGE, draw, own_options};
-use crate::chatterbox::alignment::{Analyzer, Guarded, NEVER, Verdict};
 use crate::chatterbox::config::{END_OF_SPEECH, START_OF_SPEECH, T3Config};
+use crate::chatterbox::guard::{Analyzer, Guarded, NEVER, Verdict};
 use crate::chatterbox::options::Options as Own;
 use crate::chatterbox::pipeline::EXAGGERATION;
 use crate::chatterbox::speak::spoken;
@@ -37,11 +37,11 @@ fn suppresses(guarded: &mut Guarded, config: &T3Config) -> Result<bool, ModelErr
     let mut logits = vec![0.0; lanes * v];
     logits.chunks_exact_mut(v).for_each(|logits| logits[END_OF_SPEECH as usize] = 1000.0);
     let (shape, mut codes) = ([lanes, 1, v].into(), vec![]);
-    guarded.session().write(LOGITS, &shape, &logits)?;
+    guarded.watched.session().write(LOGITS, &shape, &logits)?;
     let goes_on = guarded.verdict() == Verdict::GoOn && guarded.next_frame(&mut codes)? == Step::Frame;
-    guarded.session().write(LOGITS, &shape, &logits)?;
-    guarded.session().write(END_BIAS, &[lanes, 1, 1].into(), &vec![0.0; lanes])?;
-    Ok(goes_on && guarded.session().next_frame(&mut codes)? == Step::End(FinishReason::Stop))
+    guarded.watched.session().write(LOGITS, &shape, &logits)?;
+    guarded.watched.session().write(END_BIAS, &[lanes, 1, 1].into(), &vec![0.0; lanes])?;
+    Ok(goes_on && guarded.watched.session().next_frame(&mut codes)? == Step::End(FinishReason::Stop))
 }
 
 impl Run<'_> {
@@ -98,7 +98,7 @@ impl Run<'_> {
         for code in &want {
             let verdict = guarded.verdict();
             decided.push((guarded.analyzer().position(), guarded.analyzer().is_complete(), verdict));
-            guarded.session().read(LOGITS, &mut logits)?;
+            guarded.watched.session().read(LOGITS, &mut logits)?;
             if verdict == Verdict::GoOn {
                 let of_lanes = logits.chunks_exact_mut(config.speech_ids);
                 of_lanes.for_each(|logits| logits[END_OF_SPEECH as usize] += NEVER);
@@ -107,7 +107,7 @@ impl Run<'_> {
             before.push(*code);
             if *code != END_OF_SPEECH {
                 guarded.give_frame(*code)?;
-                rows.extend_from_slice(guarded.row());
+                rows.extend_from_slice(guarded.watched.row());
             }
         }
         // The official call was ended by force.
