@@ -5,6 +5,7 @@
 
 mod args;
 mod audio_sink;
+mod cast;
 mod commands;
 mod delivery;
 mod engine_report;

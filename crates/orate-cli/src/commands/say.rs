@@ -1,14 +1,14 @@
 //! `orate say`: speaks a text.
 
 use crate::args::EngineArgs;
-use crate::delivery::{Delivery, OutputArgs, VoiceArgs, with_voice};
+use crate::cast::{self, Role};
+use crate::delivery::{Delivery, OutputArgs, VoiceArgs};
 use crate::input;
 use crate::interrupt::Interrupt;
 use crate::own_options::OwnOptions;
 use anyhow::Context as _;
-use orate::{Engine, Finish, Lexicon, Options, Script, Speaker, TimedWord, Value, captions, write_output};
+use orate::{Finish, Lexicon, Options, Script, TimedWord, Value, captions, write_output};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -88,6 +88,13 @@ pub struct SpeechArgs {
     #[arg(long, conflicts_with = "ssml")]
     pub tags: bool,
 
+    /// Who a voice of the script is: NAME=VOICE, NAME=VOICE@MODEL or NAME=@MODEL; may be repeated
+    ///
+    /// MODEL is another model than --model, which is opened beside it; nothing after @ is the built-in voice.
+    /// Options of a family apply to --model alone.
+    #[arg(long, value_name = "NAME=VOICE@MODEL")]
+    pub cast: Vec<Role>,
+
     /// How to say words: a file with a line `word = spelling` for each
     #[arg(long, value_name = "FILE")]
     pub lexicon: Option<PathBuf>,
@@ -159,9 +166,10 @@ impl SpeechArgs {
 /// Speaks, writes the output and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
+    cast::check(&args.speech.cast, args.speech.ssml || args.speech.tags)?;
     let text_file = args.file.iter().map(|path| ("the text", path.clone()));
     let lexicon = args.speech.lexicon.iter().map(|path| ("the lexicon", path.clone()));
-    let read: Vec<_> = text_file.chain(lexicon).collect();
+    let read: Vec<_> = text_file.chain(lexicon).chain(cast::inputs(&args.speech.cast)).collect();
     let captions: Vec<_> = args.captions.iter().map(|path| ("--captions", path.as_path())).collect();
     let output = args.output.check(read, (&args.engine, &args.voice), &captions)?;
     let mut text = input::read(&args.text, args.file.as_deref())?;
@@ -170,8 +178,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // Not earlier: while the user types the text, Ctrl-C should simply end the program.
     let interrupt = Interrupt::new();
     let SpeechArgs { lang, transcript, silence, own, raw, .. } = &args.speech;
-    let options = args.voice.options(engine, transcript.as_deref(), &interrupt)?;
-    let mut options = own.set(Options { language: lang.clone(), silence: *silence, ..options });
+    let voice = args.voice.options(engine, transcript.as_deref(), &interrupt)?;
+    let mut options = own.set(Options { language: lang.clone(), silence: *silence, ..voice });
     // Audio written to a pipe cannot be retracted.
     options.whole = options.get("retries") != Some(&Value::Whole(0)) && delivery.is_file() && !args.stream;
     options.word_times = args.captions.is_some();
@@ -183,7 +191,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let stream = match &script {
         None => engine.stream(&text, &options)?,
         Some(script) => {
-            let cast = cast(engine, script, &options)?;
+            let others = Options { own: Default::default(), voice: None, cloned: None, ..options.clone() };
+            let models = (engine, &args.engine);
+            let cast = cast::cast(models, &args.speech.cast, script, (&options, &others))?;
             engine.stream_script(script, &options, &|name| Ok(cast[name].clone()))?
         }
     };
@@ -203,16 +213,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "options": own.as_json(),
     });
     delivery.report(&speech, &beginning, more)
-}
-
-/// Who speaks for the voices of a script.
-fn cast(engine: &Engine, script: &Script, options: &Options) -> anyhow::Result<BTreeMap<String, Speaker>> {
-    let names = script.segments.iter().filter_map(|segment| segment.voice.as_ref());
-    let speaker = |name: &String| {
-        let options = with_voice(engine, options.clone(), name)?;
-        Ok((name.clone(), Speaker { engine: engine.clone(), options }))
-    };
-    names.map(speaker).collect()
 }
 
 /// First characters of a text, white space collapsed.

@@ -239,6 +239,40 @@ fn markup_and_lexicons_change_what_is_said() {
 }
 
 #[test]
+fn a_dialogue_has_voices_of_several_models() {
+    let folder = Folder::new();
+    let other = format!("M1@{}", tiny(2).display());
+    let say = |output: &str, more: &[&str]| {
+        let args = [&["say", "--raw", "--silence", "0", "--json", "-o", output], more].concat();
+        folder.orate(&args).ok().json()["duration_s"].as_f64().expect("a number")
+    };
+    let (ann, bob) = (format!("ann={other}"), "bob=default");
+    let text = "Good morning. [voice:ann] And to you. [voice:bob] Thank you.";
+    let all = say("all.wav", &["--tags", text, "--cast", &ann, "--cast", bob]);
+    let own = say("own.wav", &["Good morning."]);
+    let of_ann =
+        say("ann.wav", &["And to you.", "--model", tiny(2).to_str().expect("UTF-8"), "--voice", "M1"]);
+    assert!(all > own + of_ann, "{all} s of {own} and {of_ann} s");
+    // The first turn is what it is alone.
+    let (dialogue, alone) = (folder.read("all.wav"), folder.read("own.wav"));
+    assert!(dialogue[44..alone.len()] == alone[44..]);
+    let ssml = "<speak>Good morning. <voice name='ann'>And to you.</voice> \
+                <voice name='bob'>Thank you.</voice></speak>";
+    assert!(say("ssml.wav", &["--ssml", ssml, "--cast", &ann, "--cast", bob]) == all);
+    let tags = ["--tags", "[voice:ann] Hello"];
+    for (status, args, words) in [
+        (2, &["Hello", "--cast", "ann=default"][..], &["--cast", "--tags"][..]),
+        (2, &["--tags", "Hello", "--cast", "ann"], &["NAME=VOICE@MODEL"]),
+        (2, &["--tags", "Hello", "--cast", "ann=a", "--cast", "ann=b"], &["ann", "twice"]),
+        (2, &[tags[0], tags[1], "--cast", "ann=nobody"], &["nobody", "default"]),
+        (1, &[tags[0], tags[1], "--cast", "ann=@missing"], &["--cast ann", "missing"]),
+    ] {
+        folder.orate(&[&["say", "-o", "b.wav"], args].concat()).fails(status, words);
+    }
+    assert!(!folder.path("b.wav").exists());
+}
+
+#[test]
 fn official_models_speak_with_their_voices_mixes_and_languages() {
     let folder = Folder::new();
     let f1 = tiny(2).join("voice_styles/F1.json");
