@@ -1,8 +1,9 @@
 //! Routes of ElevenLabs: speech over HTTP, and text in parts over a WebSocket.
 //!
 //! The voice is part of the path, and `output_format` of the query, such as `pcm_16000`, `mp3_44100_128` or
-//! `opus_48000_64`. There are no word times yet, so `alignment` is null.
+//! `opus_48000_64`.
 
+use crate::alignment::{self, Aligner, TimedCharacter};
 use crate::encoding::{Encoding, Format, Resamplers};
 use crate::error::{ApiError, Result, json_response};
 use crate::fields::Fields;
@@ -12,6 +13,7 @@ use crate::sockets::{self, Gone, Line, MOST_UNSPOKEN, Object, Protocol, Session}
 use crate::speech::{self, Answer};
 use crate::state::Shared;
 use crate::voices;
+use crate::work::{Message, lost};
 use axum::body::Bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{MatchedPath, Path, Query, State};
@@ -19,7 +21,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use orate::{Sentence, TextSession};
+use futures_util::stream::unfold;
+use orate::{Sentence, TextSession, TimedWord};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -64,11 +67,83 @@ pub async fn with_timestamps(
 ) -> Result<Response> {
     let mut speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
     speech.options.whole = true;
-    let (bytes, _) = Answer::begin(&asked.shared, speech, asked.record).await?.whole().await?;
-    let answer = json!({
-        "audio_base64": BASE64_STANDARD.encode(bytes), "alignment": null, "normalized_alignment": null,
-    });
-    Ok(json_response(StatusCode::OK, &answer))
+    let mut aligned = Aligned::begin(&asked.shared, speech, asked.record).await?;
+    let mut all = Part::default();
+    while let Some(part) = aligned.next().await? {
+        all.audio.extend_from_slice(&part.audio);
+        let offset = all.seconds;
+        all.characters.extend(part.characters.iter().map(|character| character.later(offset)));
+        all.seconds += part.seconds;
+    }
+    Ok(json_response(StatusCode::OK, &all.json()))
+}
+
+/// `POST /v1/text-to-speech/{voice}/stream/with-timestamps`: a line for each piece of the text.
+pub async fn stream_with_timestamps(
+    Path(voice): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
+    asked: Asked,
+) -> Result<Response> {
+    let speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
+    let aligned = Aligned::begin(&asked.shared, speech, asked.record).await?;
+    Ok(speech::json_lines(unfold(Some(aligned), |aligned| async {
+        let mut aligned = aligned?;
+        match aligned.next().await {
+            Ok(Some(part)) => Some((Ok(part.json()), Some(aligned))),
+            Ok(None) => None,
+            Err(e) => Some((Err(e), None)),
+        }
+    })))
+}
+
+/// Audio of a piece, and its characters with times from its beginning.
+#[derive(Default)]
+struct Part {
+    audio: Vec<u8>,
+    characters: Vec<TimedCharacter>,
+    seconds: f64,
+}
+
+impl Part {
+    fn json(&self) -> Value {
+        let alignment = alignment::in_seconds(&self.characters);
+        json!({
+            "audio_base64": BASE64_STANDARD.encode(&self.audio), "alignment": alignment,
+            "normalized_alignment": alignment,
+        })
+    }
+}
+
+/// An answer, piece by piece.
+struct Aligned {
+    answer: Answer,
+    aligner: Aligner,
+}
+
+impl Aligned {
+    async fn begin(shared: &Arc<Shared>, mut speech: Speech, record: Record) -> Result<Aligned> {
+        speech.options.word_times = true;
+        let aligner = Aligner::new(speech.input.clone());
+        Ok(Aligned { answer: Answer::begin(shared, speech, record).await?, aligner })
+    }
+
+    async fn next(&mut self) -> Result<Option<Part>> {
+        let mut part = Part::default();
+        loop {
+            match self.answer.next().await {
+                Some(Message::Audio(bytes)) => part.audio.extend_from_slice(&bytes),
+                Some(Message::Words { words, end, .. }) => {
+                    let from = self.aligner.seconds();
+                    part.characters = self.aligner.piece(&words, end);
+                    return Ok(Some(Part { seconds: end - from, ..part }));
+                }
+                Some(Message::Done(_)) => return Ok(Some(part).filter(|part| !part.audio.is_empty())),
+                Some(Message::Failed(e)) => return Err(e),
+                None => return Err(lost()),
+                Some(Message::Started) => {}
+            }
+        }
+    }
 }
 
 /// Converts a request. Of the voice settings only the speed has an effect here.
@@ -140,8 +215,22 @@ pub async fn stream_input(
     let idle = query.get("inactivity_timeout").and_then(|s| s.parse().ok()).unwrap_or(IDLE);
     let idle = Duration::from_secs(idle.clamp(1, MOST_IDLE));
     sockets::open(shared, record, &headers, upgrade, move |line| {
+        let is_aligned = query.get("sync_alignment").is_some_and(|value| value == "true");
+        let waiting = (vec![], Aligner::new(String::new()));
         let (contexts, current, is_closing) = Default::default();
-        Contexts { line, is_known, voice, query, is_multi, idle, contexts, current, is_closing }
+        Contexts {
+            line,
+            is_known,
+            voice,
+            query,
+            is_multi,
+            idle,
+            contexts,
+            current,
+            is_aligned,
+            waiting,
+            is_closing,
+        }
     })
 }
 
@@ -165,6 +254,10 @@ struct Contexts {
     contexts: VecDeque<Context>,
     /// Id of the context that is spoken.
     current: Option<String>,
+    /// Whether audio waits for the times of its characters (`sync_alignment`).
+    is_aligned: bool,
+    /// What waits, and the text of its sentence.
+    waiting: (Vec<u8>, Aligner),
     is_closing: bool,
 }
 
@@ -178,11 +271,17 @@ impl Protocol for Contexts {
     }
 
     async fn audio(&mut self, bytes: Bytes) -> Session {
-        let audio = BASE64_STANDARD.encode(&bytes);
-        let message =
-            json!({ "audio": audio, "isFinal": null, "alignment": null, "normalizedAlignment": null });
-        let id = self.current.clone();
-        self.send(message, id.as_deref()).await
+        if self.is_aligned {
+            self.waiting.0.extend_from_slice(&bytes);
+            return Ok(());
+        }
+        self.send_audio(&bytes, &Value::Null).await
+    }
+
+    async fn words(&mut self, words: &[TimedWord], end: f64) -> Session {
+        let (audio, aligner) = &mut self.waiting;
+        let (audio, alignment) = (std::mem::take(audio), aligner.piece(words, end));
+        self.send_audio(&audio, &alignment::in_milliseconds(&alignment)).await
     }
 
     async fn run(&mut self) -> Session {
@@ -278,6 +377,15 @@ impl Contexts {
         self.line.send(&value).await
     }
 
+    async fn send_audio(&mut self, audio: &[u8], alignment: &Value) -> Session {
+        let audio = BASE64_STANDARD.encode(audio);
+        let message = json!({
+            "audio": audio, "isFinal": null, "alignment": alignment, "normalizedAlignment": alignment,
+        });
+        let id = self.current.clone();
+        self.send(message, id.as_deref()).await
+    }
+
     async fn fail(&mut self, e: &ApiError, id: Option<&str>) -> Session {
         self.send(json!({ "error": e.code, "message": e.message }), id).await
     }
@@ -297,7 +405,15 @@ impl Contexts {
         let spoken = match speech {
             Ok(mut speech) => {
                 speech.options.first_piece = sentence.index;
-                sockets::speak(self, speech).await?
+                speech.options.word_times = self.is_aligned;
+                self.waiting = (vec![], Aligner::new(speech.input.clone()));
+                let spoken = sockets::speak(self, speech).await?;
+                // The end of a stream of MP3 or Opus.
+                let rest = std::mem::take(&mut self.waiting.0);
+                if !rest.is_empty() {
+                    self.send_audio(&rest, &Value::Null).await?;
+                }
+                spoken
             }
             Err(e) => Err(e),
         };

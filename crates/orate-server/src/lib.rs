@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod alignment;
 mod body;
 mod elevenlabs;
 mod encoding;

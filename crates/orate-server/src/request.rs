@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Most bytes of a language or of a choice.
 const MOST_WORD: usize = 64;
 
+/// Most seconds of pauses in a script: a few bytes ask for ten seconds.
+const MOST_PAUSES: f32 = 300.0;
+
 /// Factors of speed that OpenAI allows.
 const SPEEDS: RangeInclusive<f64> = 0.25..=4.0;
 
@@ -291,7 +294,14 @@ fn script(input: &str, fields: &mut Fields, language: Option<&str>) -> Result<Op
         (false, true) => Script::tagged(input),
         (false, false) => return Ok(None),
     };
-    script.map(Some).map_err(|e| ApiError::field("invalid_value", "input", e.to_string()))
+    let script = script.map_err(|e| ApiError::field("invalid_value", "input", e.to_string()))?;
+    let pauses: f32 = script.segments.iter().map(|segment| segment.pause_after).sum();
+    if pauses > MOST_PAUSES {
+        let message =
+            format!("its pauses are {pauses:.0} s long together; at most {MOST_PAUSES} s are allowed");
+        return Err(ApiError::field("invalid_value", "input", message));
+    }
+    Ok(Some(script))
 }
 
 /// Fields that all items of a list share.

@@ -37,6 +37,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/text-to-speech/{voice}", post(elevenlabs::speak)),
         ("/v1/text-to-speech/{voice}/stream", post(elevenlabs::speak)),
         ("/v1/text-to-speech/{voice}/with-timestamps", post(elevenlabs::with_timestamps)),
+        ("/v1/text-to-speech/{voice}/stream/with-timestamps", post(elevenlabs::stream_with_timestamps)),
         ("/v1/text-to-speech/{voice}/stream-input", get(elevenlabs::stream_input)),
         ("/v1/text-to-speech/{voice}/multi-stream-input", get(elevenlabs::stream_input)),
     ]

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
+use orate::TimedWord;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +145,13 @@ pub trait Protocol: Send + Sized + 'static {
     /// Sends audio of the current sentence.
     fn audio(&mut self, bytes: Bytes) -> impl Future<Output = Session> + Send;
 
+    /// Takes the words of a piece of the current sentence, whose audio was sent. The sound of the sentence
+    /// lasts up to `end`, in seconds.
+    fn words(&mut self, words: &[TimedWord], end: f64) -> impl Future<Output = Session> + Send {
+        let _ = (words, end);
+        async { Ok(()) }
+    }
+
     /// Whether to read messages while a sentence is spoken.
     fn is_reading(&self) -> bool;
 
@@ -209,6 +217,7 @@ pub async fn speak<P: Protocol>(protocol: &mut P, speech: Speech) -> Session<Res
         tokio::select! {
             message = next => match message {
                 Some(Message::Audio(bytes)) => protocol.audio(bytes).await?,
+                Some(Message::Words { words, end, .. }) => protocol.words(&words, end).await?,
                 Some(Message::Done(summary)) => return Ok(Ok(Some(summary))),
                 Some(Message::Failed(e)) => return Ok(Err(e)),
                 None => return Ok(Err(lost())),

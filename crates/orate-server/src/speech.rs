@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
-use futures_util::stream::{FuturesOrdered, unfold};
+use futures_util::stream::{FuturesOrdered, Stream, unfold};
 use orate::{TimedMark, TimedWord, captions};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -179,7 +179,7 @@ impl Answer {
                         let audio = BASE64_STANDARD.encode(&bytes);
                         Some((Ok(event("speech.audio.delta", json!({ "audio": audio }))), Some(answer)))
                     }
-                    Some(Message::Words { words, marks }) => {
+                    Some(Message::Words { words, marks, .. }) => {
                         let words = times_json(&answer.input, &words, &marks);
                         Some((Ok(event("speech.audio.words", json!({ "words": words }))), Some(answer)))
                     }
@@ -351,19 +351,27 @@ pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Re
         }
         return Ok(json_response(StatusCode::OK, &line(&all, times)));
     }
-    let lines = unfold(Some(captions), move |captions| async move {
+    Ok(json_lines(unfold(Some(captions), move |captions| async move {
         let mut captions = captions?;
         match captions.next().await {
-            Ok(Some((audio, times))) => Some((Ok(format!("{}\n", line(&audio, times))), Some(captions))),
+            Ok(Some((audio, times))) => Some((Ok(line(&audio, times)), Some(captions))),
             Ok(None) => None,
-            Err(e) => Some((Err(io::Error::other(e.message)), None)),
+            Err(e) => Some((Err(e), None)),
         }
+    })))
+}
+
+/// Answers with a line of JSON for each value. A failure breaks the connection.
+pub fn json_lines(values: impl Stream<Item = Result<Value>> + Send + 'static) -> Response {
+    let lines = values.map(|value| match value {
+        Ok(value) => Ok(format!("{value}\n")),
+        Err(e) => Err(io::Error::other(e.message)),
     });
     let mut response = Body::from_stream(lines).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     streamed(headers);
-    Ok(response)
+    response
 }
 
 /// Audio and times of an answer.

@@ -29,8 +29,9 @@ pub enum Message {
     Started,
     /// Encoded audio.
     Audio(Bytes),
-    /// Words of a piece whose audio was sent, if they were asked for, and named places of its script.
-    Words { words: Vec<TimedWord>, marks: Vec<TimedMark> },
+    /// Words of a piece whose audio was sent, if they were asked for, and named places of its script. The
+    /// sound lasts up to `end`, in seconds.
+    Words { words: Vec<TimedWord>, marks: Vec<TimedMark>, end: f64 },
     /// Nothing follows: all is sent.
     Done(Summary),
     /// Nothing follows: speaking failed.
@@ -233,7 +234,7 @@ fn speak(
         samples += chunk.samples.len();
         let (words, marks) = (chunk.words, chunk.marks);
         let has_times = !(words.is_empty() && marks.is_empty());
-        if has_times && !outlet.send(Message::Words { words, marks }) {
+        if has_times && !outlet.send(Message::Words { words, marks, end: seconds(samples) }) {
             return Ok(None);
         }
     }

@@ -1,6 +1,6 @@
 //! Text in parts, over real sockets.
 
-use super::{engine, server};
+use super::{engine, post, server};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -274,6 +274,54 @@ async fn contexts_of_elevenlabs_are_apart() {
     let mut stranger = open(address, &path).await;
     say(&mut stranger, json!({ "text": "Hello." , "context_id": "a" })).await;
     assert_eq!(hear(&mut stranger).await.expect("an object")["error"], "invalid_api_key");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn elevenlabs_clients_get_times_of_characters() {
+    let server = server(Settings::default());
+    let (address, _end) = listening(&server).await;
+    let rate = engine().sample_rate();
+    let path = format!("/v1/text-to-speech/alloy/stream-input?sync_alignment=true&output_format=pcm_{rate}");
+    let mut socket = open(address, &path).await;
+    say(&mut socket, json!({ "text": "Hello there, Ann. " })).await;
+    say(&mut socket, json!({ "text": "" })).await;
+    let voice = Options { voice: Some(engine().voices()[0].name.clone()), ..Options::default() };
+    let alone = with("Hello there, Ann.", &voice);
+    let message = hear(&mut socket).await.expect("an object");
+    assert_eq!(BASE64_STANDARD.decode(message["audio"].as_str().expect("audio")).expect("base64"), alone);
+    let alignment = &message["alignment"];
+    let list = |name: &str| alignment[name].as_array().expect("a list").clone();
+    let text: String = list("chars").iter().map(|c| c.as_str().expect("text").to_owned()).collect();
+    assert_eq!(text, "Hello there, Ann.");
+    let [starts, durations] = ["charStartTimesMs", "charDurationsMs"]
+        .map(|name| list(name).iter().map(|ms| ms.as_u64().expect("whole")).collect::<Vec<_>>());
+    assert!(starts.is_sorted() && starts[6] > 100, "{starts:?}");
+    let end = (alone.len() / 2) as u64 * 1000 / u64::from(rate);
+    assert!(end.abs_diff(starts[16] + durations[16]) <= 1, "{starts:?} {durations:?} {end}");
+    assert_eq!(message["normalizedAlignment"], *alignment);
+    assert_eq!(hear(&mut socket).await.expect("an object")["isFinal"], true);
+
+    // Over HTTP, whole and in lines.
+    let text = "Hello there.\n\nHow are you?";
+    let path = |route: &str| format!("/v1/text-to-speech/alloy/{route}?output_format=pcm_{rate}");
+    let whole = post(&server.router(), &path("with-timestamps"), &json!({ "text": text })).await;
+    let whole: Value = whole.json();
+    let ends = |of: &Value| {
+        let times = of["alignment"]["character_end_times_seconds"].as_array().expect("times").clone();
+        times.iter().map(|t| t.as_f64().expect("a number")).collect::<Vec<_>>()
+    };
+    let audio =
+        |of: &Value| BASE64_STANDARD.decode(of["audio_base64"].as_str().expect("text")).expect("base64");
+    let seconds = |bytes: usize| (bytes / 2) as f64 / f64::from(rate);
+    assert_eq!(ends(&whole).len(), text.chars().count());
+    assert!((ends(&whole)[text.len() - 1] - seconds(audio(&whole).len())).abs() < 0.002);
+    let lines = post(&server.router(), &path("stream/with-timestamps"), &json!({ "text": text })).await;
+    let lines = String::from_utf8(lines.bytes).expect("UTF-8");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.iter().map(|line| ends(line).len()).sum::<usize>(), text.len());
+    for line in &lines {
+        assert!((ends(line).last().expect("some") - seconds(audio(line).len())).abs() < 0.002);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -185,6 +185,7 @@ async fn wrong_requests_are_named() {
         (json!({ "ref_audio": "http://127.0.0.1/" }), error(400, "unsupported_value", "ref_audio")),
         (json!({ "word_timestamps": true }), error(400, "unsupported_value", "word_timestamps")),
         (json!({ "ssml": true }), error(400, "invalid_value", "input")),
+        (json!({ "tags": true, "input": "a[pause:10s]".repeat(31) }), error(400, "invalid_value", "input")),
         (json!({ "ssml": true, "tags": true }), error(400, "invalid_value", "tags")),
         (json!({ "tags": true, "input": "[pause:x] Hi" }), error(400, "invalid_value", "input")),
         (json!({ "tags": true, "input": "[voice:nobody] Hi" }), error(400, "voice_not_found", "voice")),
