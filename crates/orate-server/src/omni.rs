@@ -11,7 +11,9 @@ use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use orate::{Sentence, TextSession};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use orate::{Sentence, TextSession, TimedWord};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,9 +36,11 @@ pub async fn stream(
         line,
         config: None,
         is_whole: false,
+        timed: None,
         text: TextSession::default(),
         utterance: 0,
         sentences: 0,
+        chunks: 0,
         is_done: false,
         is_cancelled: false,
         later: None,
@@ -48,11 +52,15 @@ struct Omni {
     config: Option<Object>,
     /// Whether the text of an utterance is spoken at once.
     is_whole: bool,
+    /// Words of the current sentence, if the configuration asks for their times. Audio is then sent in JSON.
+    timed: Option<Vec<TimedWord>>,
     text: TextSession,
     /// Number of the utterance.
     utterance: usize,
     /// Sentences of the utterance so far.
     sentences: usize,
+    /// Chunks of the sentence so far.
+    chunks: usize,
     /// Whether the text of the utterance is complete.
     is_done: bool,
     is_cancelled: bool,
@@ -74,7 +82,16 @@ impl Protocol for Omni {
     }
 
     async fn audio(&mut self, bytes: Bytes) -> Session {
-        self.line.send_bytes(bytes).await
+        if self.timed.is_none() {
+            return self.line.send_bytes(bytes).await;
+        }
+        self.line.bytes += bytes.len();
+        self.send_chunk(&bytes, Value::Null).await
+    }
+
+    async fn words(&mut self, words: &[TimedWord], _end: f64) -> Session {
+        self.timed.iter_mut().for_each(|timed| timed.extend_from_slice(words));
+        Ok(())
     }
 
     async fn run(&mut self) -> Session {
@@ -182,10 +199,18 @@ impl Omni {
                 return Err(ApiError::field("invalid_value", "split_granularity", e));
             }
         };
+        let timed = match config.remove("word_timestamps") {
+            None | Some(Value::Bool(false)) => None,
+            Some(Value::Bool(true)) => Some(vec![]),
+            Some(_) => {
+                let e = "`word_timestamps` is true or false";
+                return Err(ApiError::field("invalid_value", "word_timestamps", e));
+            }
+        };
         config.entry("model").or_insert_with(|| "orate".into());
         config.entry("response_format").or_insert_with(|| "pcm".into());
         self.speech(&config, "a")?;
-        (self.config, self.is_whole) = (Some(config), is_whole);
+        (self.config, self.is_whole, self.timed) = (Some(config), is_whole, timed);
         self.text = self.new_text();
         Ok(())
     }
@@ -213,6 +238,14 @@ impl Omni {
         self.line.send(&value).await
     }
 
+    /// Sends audio in JSON. The last chunk of a sentence has no audio, but its words.
+    async fn send_chunk(&mut self, audio: &[u8], timestamps: Value) -> Session {
+        let audio = BASE64_STANDARD.encode(audio);
+        let chunk = json!({ "chunk_id": self.chunks, "audio_b64": audio, "timestamps": timestamps });
+        self.chunks += 1;
+        self.send("audio.chunk", chunk).await
+    }
+
     async fn speak(&mut self, sentence: Sentence) -> Session {
         let config = self.config.clone().unwrap_or_default();
         let mut speech = match self.speech(&config, &sentence.text) {
@@ -220,6 +253,8 @@ impl Omni {
             Err(e) => return self.fail(&e).await,
         };
         speech.options.first_piece = sentence.index;
+        speech.options.word_times = self.timed.is_some();
+        self.chunks = 0;
         let (format, rate) = (speech.encoding.format.name, speech.encoding.sample_rate);
         let start = json!({
             "sentence_text": sentence.text, "format": format, "sample_rate": rate, "channels": 1,
@@ -229,6 +264,18 @@ impl Omni {
         let ended = sockets::speak(self, speech).await?;
         if let Err(e) = &ended {
             self.fail(e).await?;
+        }
+        if let Some(words) = self.timed.as_mut().map(std::mem::take)
+            && ended.is_ok()
+        {
+            let ms = |seconds: f64| (1000.0 * seconds).round() as u64;
+            let entry = |word: &TimedWord| {
+                json!({
+                    "word": word.word.display, "start_ms": ms(word.start), "end_ms": ms(word.end),
+                    "source": word.source.name(),
+                })
+            };
+            self.send_chunk(&[], words.iter().map(entry).collect()).await?;
         }
         let done = json!({
             "total_bytes": self.line.bytes - sent, "error": ended.is_err(), "cancelled": self.is_cancelled,

@@ -277,6 +277,40 @@ async fn contexts_of_elevenlabs_are_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sentences_have_times_of_words() {
+    let (address, _end) = listening(&server(Settings::default())).await;
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    say(&mut socket, json!({ "type": "session.config", "word_timestamps": 1 })).await;
+    assert_eq!(hear(&mut socket).await.expect("an object")["param"], "word_timestamps");
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    let rate = engine().sample_rate();
+    say(&mut socket, json!({ "type": "session.config", "word_timestamps": true, "sample_rate": rate })).await;
+    say(&mut socket, json!({ "type": "input.text", "text": "Good morning. How are you?" })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    let (mut sound, mut words, mut total) = (vec![], vec![], 0);
+    loop {
+        let message = hear(&mut socket).await.expect("no binary messages");
+        match message["type"].as_str().expect("a type") {
+            "audio.chunk" => {
+                sound.extend(
+                    BASE64_STANDARD.decode(message["audio_b64"].as_str().expect("text")).expect("base64"),
+                );
+                words.extend(message["timestamps"].as_array().cloned().unwrap_or_default());
+            }
+            "audio.done" => total += message["total_bytes"].as_u64().expect("a number"),
+            "session.done" => break,
+            _ => {}
+        }
+    }
+    assert!(sound == [spoken("Good morning."), spoken_after("How are you?")].concat());
+    assert_eq!(total, sound.len() as u64);
+    let texts: Vec<&str> = words.iter().map(|word| word["word"].as_str().expect("text")).collect();
+    assert_eq!(texts, ["Good", "morning.", "How", "are", "you?"]);
+    let start = |i: usize| words[i]["start_ms"].as_u64().expect("whole");
+    assert!(start(1) > start(0) && start(2) < start(1) + 1000, "from the start of the sentence: {words:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn elevenlabs_clients_get_times_of_characters() {
     let server = server(Settings::default());
     let (address, _end) = listening(&server).await;
