@@ -1,11 +1,13 @@
 //! Timing a model: whole speech, many callers at once, single steps, and what the device could reach.
 
+mod arrivals;
 mod peak;
 
 use orate::hooks::StageProfile;
 use orate::{Chunks, Engine, Error, FinishReason, Laps, Options, Result, Size, Value};
 use std::time::{Duration, Instant};
 
+pub use arrivals::{Arrivals, Load, Served, speak_arrivals};
 pub use peak::{Peak, measure_peak};
 
 /// Spoken where no text is given.

@@ -1,10 +1,12 @@
 //! `orate bench`: times a model.
 
+mod arrivals;
 mod profile;
 mod streams;
 
 use crate::args::{EngineArgs, SizeArgs};
 use crate::engine_report::{device_text, engine_json, note_warnings, precision_text, with};
+use crate::failure::UsageError;
 use crate::measure::peak_rss_mb;
 use crate::own_options::OwnOptions;
 use crate::{outputs, print};
@@ -29,6 +31,7 @@ Examples:
   orate bench --model DIR --tokens 80 --latents 72 --steps 5 --json
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --weights q8_0 --max-frames 100
   orate bench --model Qwen3-TTS-12Hz-0.6B-CustomVoice --device cuda --streams 16
+  orate bench --streams 2 --arrivals poisson:4 --texts sentences.txt
 
 A warm-up run comes first and is not counted. Times are medians in milliseconds. On a GPU, stages are timed \
 in separate runs, in which the host waits after each stage; together they take longer than the total. RTF is \
@@ -73,20 +76,26 @@ pub struct Args {
     )]
     streams: Option<u32>,
 
-    /// Texts that each stream speaks in a run
+    /// Texts that each stream speaks in a run, or a file with a text in each line for --arrivals
     ///
     /// With 1, all streams start together. With more, they start and end at different times, as requests to a
     /// server do.
     #[arg(
         long,
-        value_name = "N",
-        default_value_t = 1,
+        value_name = "N|FILE",
+        default_value = "1",
         requires = "streams",
         hide_short_help = true,
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=10_000)
+        allow_negative_numbers = true
     )]
-    texts: u32,
+    texts: Texts,
+
+    /// Let texts arrive at random, RATE per second, and speak at most --streams of them at once
+    ///
+    /// Each text arrives as often as --runs says. Printed are waiting times, times to first audio, throughput,
+    /// and how many chunks came too late for a player.
+    #[arg(long, value_name = "poisson:RATE", requires = "streams", hide_short_help = true)]
+    arrivals: Option<arrivals::Rate>,
 
     /// Print one JSON object
     #[arg(long)]
@@ -97,6 +106,25 @@ pub struct Args {
 
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+/// Value of `--texts`.
+#[derive(Clone, Debug)]
+enum Texts {
+    Count(u32),
+    File(PathBuf),
+}
+
+impl std::str::FromStr for Texts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Texts, String> {
+        match text.parse::<i64>() {
+            Ok(n @ 1..=10_000) => Ok(Texts::Count(n as u32)),
+            Ok(_) => Err("use 1 to 10000, or a file of texts with --arrivals".to_owned()),
+            Err(_) => Ok(Texts::File(text.into())),
+        }
+    }
 }
 
 impl Args {
@@ -134,14 +162,25 @@ impl Args {
 
 /// Runs the benchmark and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if let (Texts::File(file), None) = (&args.texts, args.arrivals) {
+        let problem = "--texts takes a number; a file of texts needs --arrivals";
+        return Err(UsageError(format!("{problem}, got {}", file.display())).into());
+    }
     args.trace.iter().try_for_each(|path| outputs::check("--trace", path, &args.engine.inputs()))?;
     let opening = Instant::now();
     let engine = args.engine.open()?;
     let load_ms = ms(opening.elapsed());
     let options = args.options(&engine)?;
-    let done = match args.streams {
-        Some(streams) => streams::run(args, &engine, &options, streams as usize),
-        None => time(args, &engine, &options, load_ms),
+    let done = match (args.streams, args.arrivals) {
+        (Some(streams), Some(rate)) => {
+            let file = match &args.texts {
+                Texts::File(file) => Some(file.as_path()),
+                Texts::Count(_) => None,
+            };
+            arrivals::run(args, &engine, &options, (rate, streams as usize), file)
+        }
+        (Some(streams), None) => streams::run(args, &engine, &options, streams as usize),
+        _ => time(args, &engine, &options, load_ms),
     };
     note_warnings(&engine);
     done

@@ -414,6 +414,36 @@ fn bench_prints_what_comparisons_read() {
 }
 
 #[test]
+fn bench_serves_texts_that_arrive_at_random() {
+    let folder = Folder::new();
+    folder.write("texts.txt", "Good morning.\n\nThe kettle is on.\n");
+    let args = ["bench", "--streams", "2", "--arrivals", "poisson:50", "--texts", "texts.txt", "--runs", "3"];
+    let json = folder.orate(&[&args[..], &["--json"]].concat()).ok().json();
+    assert_eq!((&json["requests"], &json["texts"]), (&json!(6), &json!(2)));
+    let of = |time: &str, share: &str| json[time][share].as_f64().unwrap();
+    for share in ["p50", "p95", "p99"] {
+        assert!(of("waiting_ms", share) <= of("first_audio_ms", share), "{json}");
+        assert!(of("first_audio_ms", share) <= of("whole_text_ms", share), "{json}");
+    }
+    assert!(of("first_audio_ms", "p50") <= of("first_audio_ms", "p99"));
+    assert!(json["duration_s"].as_f64().unwrap() > 3.0, "{json}");
+    let run = folder.orate(&args).ok();
+    let text = run.text();
+    for part in ["first audio", "99 %", "6 of 2 texts", "underruns"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for (status, args, words) in [
+        (2, &["--arrivals", "poisson:2"][..], &["--streams"][..]),
+        (2, &["--streams", "2", "--arrivals", "often"], &["poisson:RATE"]),
+        (2, &["--streams", "2", "--texts", "texts.txt"], &["--arrivals"]),
+        (2, &["--streams", "2", "--texts", "0"], &["1 to 10000"]),
+        (1, &["--streams", "2", "--arrivals", "poisson:2", "--texts", "none.txt"], &["none.txt"]),
+    ] {
+        folder.orate(&[&["bench"], args].concat()).fails(status, words);
+    }
+}
+
+#[test]
 fn bench_times_frames() {
     let folder = Folder::new();
     for variant in ["base", "custom_voice", "voice_design"] {

@@ -1,6 +1,6 @@
 //! `orate bench --streams`: many simultaneous streams of one engine, compared with one.
 
-use super::{Args, ms};
+use super::{Args, Texts, ms};
 use crate::engine_report::{engine_json, precision_text, with};
 use crate::measure::peak_rss_mb;
 use crate::print;
@@ -76,7 +76,11 @@ impl Speed {
 
 /// Runs the benchmark and prints the result. Runs of one stream alternate with runs of all.
 pub fn run(args: &Args, engine: &Engine, options: &Options, streams: usize) -> anyhow::Result<()> {
-    let (counts, texts) = ([1, streams], args.texts as usize);
+    let texts = match args.texts {
+        Texts::Count(count) => count as usize,
+        Texts::File(_) => 1,
+    };
+    let counts = [1, streams];
     let text = args.text.as_deref().unwrap_or(TEXT);
     for count in counts {
         speak_in_streams(engine, text, options, (count, texts.min(2)))?;
