@@ -36,6 +36,13 @@ def find(objects, kind, name="orate"):
     return next(same, None)
 
 
+def options(objects):
+    """Options of the server: data of the ConfigMap that the Deployment names."""
+    container = find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    name = container["envFrom"][0]["configMapRef"]["name"]
+    return next(o["data"] for o in objects if o["kind"] == "ConfigMap" and o["metadata"]["name"] == name)
+
+
 def dropped(given, kept, path=""):
     """Fields that a model does not know."""
     if isinstance(given, dict) and isinstance(kept, dict):
@@ -105,12 +112,12 @@ def server(objects):
     template = deployment["spec"]["template"]
     spec, labels = template["spec"], template["metadata"]["labels"]
     container = spec["containers"][0]
-    options = find(objects, "ConfigMap")["data"]
+    given = options(objects)
     port = re.search(r"^EXPOSE (\d+)$", (HERE.parent / "Dockerfile").read_text(), re.M)[1]
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
     limits = container["resources"]["limits"]
     stop = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    drain = int(options["ORATE_SERVE_DRAIN_TIMEOUT"])
+    drain = int(given["ORATE_SERVE_DRAIN_TIMEOUT"])
     probes = {n: container[n]["httpGet"] for n in ("startupProbe", "readinessProbe", "livenessProbe")}
     claims = {o["metadata"]["name"] for o in objects if o["kind"] == "PersistentVolumeClaim"}
     used = {v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v}
@@ -129,7 +136,7 @@ def server(objects):
         # The number of threads follows the limit.
         "CPU limit": "cpu" in limits,
         "volumes without a claim": used <= claims,
-        "unknown options": set(options) <= known_options(),
+        "unknown options": set(given) <= known_options(),
     }
     return [name for name, holds in facts.items() if not holds]
 
@@ -195,7 +202,7 @@ def scaling(objects):
         }
         bad += [name for name, holds in facts.items() if not holds]
     if scaler:
-        spec, options = scaler["spec"], find(objects, "ConfigMap")["data"]
+        spec = scaler["spec"]
         asked = spec["triggers"][0]["metadata"]
         # Names and types of KEDA's Prometheus scaler; its schema allows any.
         known = {"serverAddress", "query", "threshold", "activationThreshold", "namespace", "ignoreNullValues"}
@@ -205,7 +212,7 @@ def scaling(objects):
             "the trigger": spec["triggers"][0]["type"] == "prometheus",
             "unknown fields of the trigger": set(asked) <= known
             and all(isinstance(v, str) for v in asked.values()),
-            "requests that a replica speaks at once": asked["threshold"] == options["ORATE_SERVE_STREAMS"],
+            "requests that a replica speaks at once": asked["threshold"] == options(objects)["ORATE_SERVE_STREAMS"],
             # KEDA refuses a fallback for other types.
             "a fallback": spec["triggers"][0]["metricType"] == "AverageValue" and "fallback" in spec,
             "replicas": 1 <= spec["minReplicaCount"] <= spec["fallback"]["replicas"] <= spec["maxReplicaCount"],

@@ -40,7 +40,18 @@ def test_overlays_have_what_their_names_say():
         assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
         assert container["image"].endswith("-cuda") and "cuda" in container["args"]
     pulled = checks.find(RENDERED["pull"], "Job")["spec"]["template"]["spec"]["containers"][0]["args"][1]
-    assert checks.find(RENDERED["overlays/cuda"], "ConfigMap")["data"]["ORATE_SERVE_MODEL"] == pulled
+    assert checks.options(RENDERED["overlays/cuda"])["ORATE_SERVE_MODEL"] == pulled
+
+
+def test_the_kustomization_of_the_docs_holds(tmp_path):
+    docs = (checks.HERE.parents[1] / "docs/cluster.md").read_text()
+    text = re.search(r"```yaml\n(.*?)```", docs, re.S)[1]
+    place = os.path.relpath(checks.HERE, tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(text.replace("../orate/deploy/k8s", place))
+    objects = checks.render(tmp_path)
+    assert checks.problems(objects) == []
+    assert {o["metadata"]["namespace"] for o in objects} == {"speech"}
+    assert checks.options(objects)["ORATE_SERVE_STREAMS"] == "8"
 
 
 def edit(kind, path, value):
@@ -114,7 +125,7 @@ def environment(folder, port):
     own = {k: v.replace("/data", str(folder)) for k, v in (pair.split("=") for pair in pairs)}
     assert own["ORATE_SERVE_LISTEN"] == "0.0.0.0:8880"
     own["ORATE_SERVE_LISTEN"] = f"0.0.0.0:{port}"
-    return {**os.environ, **own, **checks.find(RENDERED["base"], "ConfigMap")["data"]}
+    return {**os.environ, **own, **checks.options(RENDERED["base"])}
 
 
 def container():
@@ -264,5 +275,5 @@ def test_a_pod_that_ends_finishes_its_requests(pod):
         pod.until(lambda: pod.probe("readinessProbe") is None)
         assert [future.result() for future in spoken] == [whole] * 4
         assert pod.process.wait(30) == 0
-    drain = int(checks.find(RENDERED["base"], "ConfigMap")["data"]["ORATE_SERVE_DRAIN_TIMEOUT"])
+    drain = int(checks.options(RENDERED["base"])["ORATE_SERVE_DRAIN_TIMEOUT"])
     assert time.time() - begun < drain

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Speaks a book with Ray Data into Parquet files. After a stop, or a kill, the same command goes on.
 
-    pip install "ray[data]" orate
-    python book.py book.txt spoken/ --voice ada            book.txt has a sentence in each line
+    pip install "ray[data]"                 and Orate, as docs/python.md says
+    python book.py book.txt spoken/        book.txt has a sentence in each line
 
 A file has the sentences of a batch: `sentence` (its line, from 0), `text`, `seconds`, `audio` (a complete Opus file)
 and `error` (why a sentence cannot be spoken). Batches and names of files follow from the book and the options alone.

@@ -1,6 +1,6 @@
 """Speech on Ray Serve: each replica opens an engine, and audio is sent while it is computed.
 
-    pip install "ray[serve]" orate
+    pip install "ray[serve]"                               and Orate, as docs/python.md says
     serve run serve:app                                    in this folder
 
     curl http://127.0.0.1:8000/v1/audio/speech -H 'Content-Type: application/json' \\
