@@ -5,7 +5,6 @@ import copy
 import http.client
 import json
 import os
-import pathlib
 import re
 import signal
 import socket

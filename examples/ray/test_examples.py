@@ -143,6 +143,32 @@ def test_a_killed_book_resumes_and_speaks_no_sentence_twice(tmp_path):
     assert noted(tmp_path / "third.log") == []
 
 
+# A process that dies when half of a file is written.
+HALF = """
+import os, sys
+import book
+
+def half(table, out):
+    book.pq.write_table = whole
+    whole(table, "whole")
+    out.write(open("whole", "rb").read()[:500])
+    out.flush()
+    os._exit(9)
+
+whole, book.pq.write_table = book.pq.write_table, half
+book.write(book.pathlib.Path("spoken.parquet"), [book.row(0, "Hello.", book.orate.InputError("no"))])
+"""
+
+
+def test_a_half_written_file_is_no_file(tmp_path):
+    env = os.environ | {"PYTHONPATH": str(HERE)}
+    done = subprocess.run([sys.executable, "-c", HALF], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    assert not list(tmp_path.glob("*.parquet"))
+    (part,) = tmp_path.glob(".*.part")
+    assert part.stat().st_size == 500
+
+
 def test_a_book_has_errors_as_rows_and_keeps_to_its_folder(tmp_path):
     book = tmp_path / "book.txt"
     book.write_text("The first line.\n\n\u6f22\u5b57\nThe last line.\n")
