@@ -19,6 +19,7 @@ OVERLAYS = sorted(p.parent.name for p in checks.HERE.glob("overlays/*/kustomizat
 PLACES = ["base", "pull", *(f"overlays/{name}" for name in OVERLAYS)]
 RENDERED = {place: checks.render(checks.HERE / place) for place in PLACES}
 ORATE = os.environ.get("ORATE", "orate")
+STREAMS = int(checks.options(RENDERED["base"])["ORATE_SERVE_STREAMS"])
 LONG = "The kettle is on, and the morning is quiet. " * 12
 
 
@@ -253,26 +254,25 @@ def test_metrics_are_those_that_manifests_name(pod):
 def test_a_busy_server_answers_probes_and_asks_for_replicas(pod):
     with concurrent.futures.ThreadPoolExecutor(12) as clients:
         spoken = [clients.submit(pod.say, LONG) for _ in range(12)]
-        pod.until(lambda: pod.sum("orate_requests_waiting") == 8)
+        pod.until(lambda: pod.sum("orate_requests_waiting") == 12 - STREAMS)
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert pod.probe(name) == 200
         load = pod.sum("orate_requests_waiting") + pod.sum("orate_requests_running")
         trigger = checks.find(RENDERED["overlays/keda"], "ScaledObject")["spec"]["triggers"][0]
-        # Twelve requests, four at once.
-        assert load / float(trigger["metadata"]["threshold"]) == 3
+        assert load / float(trigger["metadata"]["threshold"]) == 12 / STREAMS
         assert len({future.result() for future in spoken}) == 1
     assert pod.sum("orate_requests_waiting") + pod.sum("orate_requests_running") == 0
 
 
 def test_a_pod_that_ends_finishes_its_requests(pod):
     whole = pod.say(LONG)
-    with concurrent.futures.ThreadPoolExecutor(4) as clients:
-        spoken = [clients.submit(pod.say, LONG) for _ in range(4)]
-        pod.until(lambda: pod.sum("orate_requests_running") == 4)
+    with concurrent.futures.ThreadPoolExecutor(STREAMS) as clients:
+        spoken = [clients.submit(pod.say, LONG) for _ in range(STREAMS)]
+        pod.until(lambda: pod.sum("orate_requests_running") == STREAMS)
         begun = time.time()
         pod.process.send_signal(signal.SIGTERM)
         pod.until(lambda: pod.probe("readinessProbe") is None)
-        assert [future.result() for future in spoken] == [whole] * 4
+        assert [future.result() for future in spoken] == [whole] * STREAMS
         assert pod.process.wait(30) == 0
     drain = int(checks.options(RENDERED["base"])["ORATE_SERVE_DRAIN_TIMEOUT"])
     assert time.time() - begun < drain
