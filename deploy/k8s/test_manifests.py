@@ -175,11 +175,11 @@ class Pod:
         return response.status, text
 
     def probe(self, name):
-        """Status of a probe, within its time; None if nothing answers."""
+        """Status of a probe, within its time; None if nothing answers or the connection is closed."""
         probe = container()[name]
         try:
             return self.get(probe["httpGet"]["path"], timeout=probe["timeoutSeconds"])[0]
-        except ConnectionRefusedError:
+        except ConnectionError:
             return None
 
     def say(self, text):
