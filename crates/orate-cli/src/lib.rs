@@ -23,7 +23,9 @@ mod reference;
 #[cfg(feature = "hub")]
 pub use commands::pull::pull;
 #[cfg(feature = "server")]
-pub use commands::serve::{serve_models, serve_options};
+pub use commands::serve::{
+    Background as BackgroundServer, Model as ServedModel, serve_models, serve_options, start_server,
+};
 pub use failure::UsageError;
 pub use models::path as model_path;
 

@@ -120,7 +120,8 @@ impl ClonedVoice {
         Err(ModelError::BadVoice { name: None, problem })
     }
 
-    /// The voice as the bytes of a file, for [`ClonedVoice::load`].
+    /// The voice as the bytes of a file, for [`ClonedVoice::load`] and
+    /// [`ClonedVoice::from_bytes`].
     ///
     /// # Errors
     /// The voice could not be read again: a number is not finite, or a shape does not fit its elements.
@@ -150,9 +151,20 @@ impl ClonedVoice {
     /// The file cannot be read, is damaged, or is something else.
     pub fn load(path: impl AsRef<Path>) -> Result<ClonedVoice, ModelError> {
         let path = path.as_ref();
-        let refused = |problem: String| ModelError::Content { path: path.to_owned(), problem };
         let hint = "no kept voice is; model weights go with --model";
-        let bytes = crate::files::read_at_most(path, MOST_BYTES, hint)?;
+        Self::read(path, crate::files::read_at_most(path, MOST_BYTES, hint)?)
+    }
+
+    /// Reads a voice from the bytes of a file. `name` stands for its path in errors.
+    ///
+    /// # Errors
+    /// They are damaged, or something else.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<ClonedVoice, ModelError> {
+        Self::read(Path::new(name), bytes)
+    }
+
+    fn read(path: &Path, bytes: Vec<u8>) -> Result<ClonedVoice, ModelError> {
+        let refused = |problem: String| ModelError::Content { path: path.to_owned(), problem };
         let file = SafeTensors::from_bytes(&path.display().to_string(), bytes)?;
         let voice = ClonedVoice::from_tensors(&file).map_err(refused)?;
         voice.check().map_err(refused)?;
@@ -236,6 +248,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let bytes = voice().to_bytes().expect("a whole voice");
         assert_eq!(read(&folder, &bytes).expect("a kept voice"), voice());
+        assert_eq!(ClonedVoice::from_bytes("the voice", bytes).expect("a kept voice"), voice());
+        let e = ClonedVoice::from_bytes("the voice", vec![]).expect_err("no voice").to_string();
+        assert!(e.contains("the voice"), "{e}");
         assert_eq!(voice().floats("x").expect("is there"), [0.5, -1e-30, 3.0]);
         for e in [voice().floats("codes").err(), voice().floats("y").err(), voice().integers("x").err()] {
             let e = e.expect("another type").to_string();

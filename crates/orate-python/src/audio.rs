@@ -1,17 +1,18 @@
 //! Audio: samples, files, players and pictures.
 
 use crate::error::Result;
+use crate::words::{self, Mark, Word};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArrayMethods};
-use orate::{AudioFormat, EncoderSettings};
+use orate::{AudioFormat, EncoderSettings, TimedMark, TimedWord};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 use std::path::PathBuf;
 
 /// Mono audio.
 ///
 /// `samples` may be any one-dimensional array of floats, from -1 to 1. A contiguous float32 array is not
-/// copied.
+/// copied. `words` and `marks` are those of chunks or of other audio, for captions.
 ///
 /// >>> import numpy, orate
 /// >>> tone = 0.1 * numpy.sin(numpy.arange(24_000, dtype=numpy.float32) / 8)
@@ -25,12 +26,24 @@ pub struct Audio {
     /// Samples per second.
     #[pyo3(get)]
     pub sample_rate: u32,
+    /// Words with times: a tuple of `Word`. Empty without `words=True`.
+    #[pyo3(get)]
+    words: Py<PyTuple>,
+    /// Marks of SSML: a tuple of `Mark`.
+    #[pyo3(get)]
+    marks: Py<PyTuple>,
 }
 
 impl Audio {
     /// Audio that takes over samples without a copy.
-    pub fn from_vec(py: Python<'_>, samples: Vec<f32>, sample_rate: u32) -> Audio {
-        Audio { samples: samples.into_pyarray(py).unbind(), sample_rate }
+    pub fn from_vec(
+        py: Python<'_>,
+        samples: Vec<f32>,
+        sample_rate: u32,
+        (words, marks): (Vec<TimedWord>, Vec<TimedMark>),
+    ) -> Result<Audio> {
+        let (words, marks) = words::tuples(py, words, marks)?;
+        Ok(Audio { samples: samples.into_pyarray(py).unbind(), sample_rate, words, marks })
     }
 
     /// Calls `work` with the samples, without the GIL.
@@ -55,8 +68,19 @@ impl Audio {
 #[pymethods]
 impl Audio {
     #[new]
-    fn new(samples: &Bound<'_, PyAny>, sample_rate: u32) -> PyResult<Audio> {
-        Ok(Audio { samples: floats(samples)?.unbind(), sample_rate })
+    #[pyo3(
+        signature = (samples, sample_rate, words=vec![], marks=vec![]),
+        text_signature = "(samples, sample_rate, words=(), marks=())"
+    )]
+    fn new(
+        samples: &Bound<'_, PyAny>,
+        sample_rate: u32,
+        words: Vec<Py<Word>>,
+        marks: Vec<Py<Mark>>,
+    ) -> PyResult<Audio> {
+        let py = samples.py();
+        let (words, marks) = (PyTuple::new(py, words)?.unbind(), PyTuple::new(py, marks)?.unbind());
+        Ok(Audio { samples: floats(samples)?.unbind(), sample_rate, words, marks })
     }
 
     /// Length in seconds.
@@ -93,6 +117,23 @@ impl Audio {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    /// Returns captions of audio that was spoken with `words=True`: "srt", "vtt", or "json" with the times of
+    /// all words.
+    ///
+    /// >>> import orate
+    /// >>> print(orate.Engine().say("Hello.", words=True).captions("vtt").splitlines()[0])
+    /// WEBVTT
+    #[pyo3(signature = (format="srt"))]
+    fn captions(&self, py: Python<'_>, format: &str) -> Result<String> {
+        words::captions(py, &self.words, format)
+    }
+
+    /// Writes captions in the format of the file's extension: .srt, .vtt or .json.
+    fn write_captions(&self, py: Python<'_>, path: PathBuf) -> Result<()> {
+        let captions = words::captions(py, &self.words, &words::format_of(&path)?)?;
+        Ok(py.detach(|| orate::write_output(path, captions.as_bytes())).map_err(orate::Error::from)?)
+    }
+
     /// Draws waveform and mel spectrogram as a PNG, which notebooks show.
     #[pyo3(signature = (title=""))]
     fn plot(&self, py: Python<'_>, title: &str) -> Result<Plot> {
@@ -113,9 +154,10 @@ impl Audio {
     }
 
     /// For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (Py<PyArray1<f32>>, u32)) {
-        let audio = slf.get();
-        (slf.get_type().into_any(), (audio.samples.clone_ref(slf.py()), audio.sample_rate))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let Audio { samples, sample_rate, words, marks } = slf.get();
+        let state = (samples, *sample_rate, words, marks).into_pyobject(slf.py())?;
+        Ok((slf.get_type().into_any(), state))
     }
 }
 

@@ -3,13 +3,15 @@
 use crate::audio::Audio;
 use crate::detached;
 use crate::error::{Failure, Result};
-use crate::options::{self, VoiceChoice};
+use crate::options::{self, Keywords};
+use crate::speech::Speech;
 use crate::stream::{Progress, Stream};
 use crate::voice::Voice;
 use orate::{
     CacheFormat, Cancel, DeviceChoice, EncoderSettings, EngineOptions, ModelSource, OptionKind,
     PrecisionChoice,
 };
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
@@ -29,6 +31,10 @@ use std::path::PathBuf;
 #[pyclass(module = "orate", frozen)]
 pub struct Engine(pub orate::Engine);
 
+/// Keywords of `Engine`.
+const KEYWORDS: [&str; 8] =
+    ["model", "device", "threads", "precision", "kv", "isa", "cache", "allow_fallback"];
+
 /// A recording to make a voice from.
 #[derive(FromPyObject)]
 enum Recording {
@@ -47,10 +53,14 @@ enum Source {
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (
-        model=None, *, device="auto", threads=None, precision="f32", kv="f32", isa=None, cache=None,
-        allow_fallback=false
-    ))]
+    #[pyo3(
+        signature = (
+            model=None, *, device="auto", threads=None, precision="f32", kv="f32", isa=None, cache=None,
+            allow_fallback=false, **unknown
+        ),
+        text_signature = "(model=None, *, device='auto', threads=None, precision='f32', kv='f32', isa=None, \
+                          cache=None, allow_fallback=False)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         py: Python<'_>,
@@ -62,7 +72,11 @@ impl Engine {
         isa: Option<String>,
         cache: Option<PathBuf>,
         allow_fallback: bool,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> Result<Engine> {
+        if let Some((name, _)) = unknown.into_iter().flatten().next() {
+            return Err(options::unknown(py, "Engine()", &name.extract::<String>()?, KEYWORDS)?);
+        }
         let wrong = |option, got: &str, allowed| {
             let got = format!("`{got}`");
             orate::Error::Option { option, got, allowed }
@@ -95,54 +109,57 @@ impl Engine {
 
     /// Speaks a text of any length and returns its audio.
     ///
-    /// `voice` is one of `voices`, a mix of them such as "F1:0.7+M1:0.3" where the model has that, a `Voice`,
-    /// or the name or file of a kept one. `language` is a code such as "en". Another `seed` gives another
-    /// reading. `silence` is that between the pieces of a long text, in seconds. `progress` is True for a
-    /// bar, or a function of the characters that are spoken and all characters. `options` are those in
-    /// `Engine.options`, and `raw=True` for the model's own sound, without trimming and set loudness.
+    /// `voice` is one of `Engine.voices`, a mix of them such as "F1:0.7+M1:0.3" where the model has that, a
+    /// `Voice`, or the name or file of a kept one. `language` is a code such as "en". Another `seed` gives
+    /// another reading. `silence` is that between the pieces of a long text, in seconds. With `words`, words
+    /// get times: see `Audio.words`. `progress` is True for a bar, or a function of the characters that are
+    /// spoken and all characters. `raw=True` gives the model's own sound, without trimming and set loudness.
+    /// Further `options` are those in `Engine.options`.
+    ///
+    /// With `ssml`, the text is SSML; with `tags`, it has tags: [pause:1.5s] [voice:NAME] [rate:1.1]
+    /// [lang:de]. `voices` says who speaks for the names in such a text: a dict of voices, engines, or tuples
+    /// of an engine, its voice, and a dict of its options. Other names are voices of this model, or kept ones.
+    /// `lexicon` is how to say words: a dict of spellings, or a file with a line "word = spelling" for each.
     ///
     /// >>> import orate
     /// >>> engine = orate.Engine()
     /// >>> engine.say("Hello.", speed=1.5).duration < engine.say("Hello.").duration
     /// True
-    #[pyo3(signature = (text, *, voice=None, language=None, seed=0, silence=None, progress=None, **options))]
-    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
-    fn say(
-        &self,
-        py: Python<'_>,
-        text: &str,
-        voice: Option<VoiceChoice>,
-        language: Option<String>,
-        seed: u64,
-        silence: Option<f32>,
-        progress: Option<Bound<'_, PyAny>>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> Result<Audio> {
-        let progress = Progress::new(py, progress, " characters")?;
-        let common = (voice, language, seed, silence);
-        let (mut options, cancel) = options::read(&self.0, "say", common, options)?;
-        options.whole = true;
-        self.begin(py, text, options, cancel)?.collect(py, progress)
+    /// >>> audio = engine.say("One. [pause:1s] Two.", tags=True, words=True)
+    /// >>> [(word.text, word.span) for word in audio.words]
+    /// [('One', (0, 3)), ('Two', (16, 19))]
+    #[pyo3(
+        signature = (text, **options),
+        text_signature = "($self, text, *, voice=None, language=None, seed=0, silence=None, words=False, \
+                          ssml=False, tags=False, lexicon=None, voices=None, progress=None, **options)"
+    )]
+    fn say(&self, py: Python<'_>, text: &str, options: Option<&Bound<'_, PyDict>>) -> Result<Audio> {
+        let mut keywords = Keywords::new(py, "say()", options);
+        let mut speech = Speech::read(&self.0, &mut keywords)?;
+        speech.options.whole = true;
+        let progress = Progress::new(py, keywords.value("progress")?, " characters")?;
+        speech.begin(py, text, keywords.own(&self.0)?)?.collect(py, progress)
     }
 
     /// Speaks several texts with the same options, at once where the model is faster that way. See `say`.
-    #[pyo3(signature = (texts, *, voice=None, language=None, seed=0, silence=None, **options))]
-    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    #[pyo3(
+        signature = (texts, **options),
+        text_signature = "($self, texts, *, voice=None, language=None, seed=0, silence=None, **options)"
+    )]
     fn say_batch(
         &self,
         py: Python<'_>,
         texts: Vec<String>,
-        voice: Option<VoiceChoice>,
-        language: Option<String>,
-        seed: u64,
-        silence: Option<f32>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Vec<Audio>> {
-        let common = (voice, language, seed, silence);
-        let (options, cancel) = options::read(&self.0, "say_batch", common, options)?;
+        let names = ["voice", "language", "seed", "silence", "raw"];
+        let (options, cancel) = options::read(&self.0, Keywords::new(py, "say_batch()", options), &names)?;
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let spoken = detached::run(py, &cancel, || self.0.speak_batch(&texts, &options))??;
-        Ok(spoken.into_iter().map(|audio| Audio::from_vec(py, audio.samples, audio.sample_rate)).collect())
+        let audio = |spoken: orate::Audio| {
+            Audio::from_vec(py, spoken.samples, spoken.sample_rate, Default::default())
+        };
+        spoken.into_iter().map(audio).collect()
     }
 
     /// Speaks piece by piece: an iterator that computes a chunk when it is asked for. See `say` for options.
@@ -152,21 +169,13 @@ impl Engine {
     /// ...     print(chunk.index, chunk.text)
     /// 0 First sentence.
     /// 1 Second one.
-    #[pyo3(signature = (text, *, voice=None, language=None, seed=0, silence=None, **options))]
-    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
-    fn stream(
-        &self,
-        py: Python<'_>,
-        text: &str,
-        voice: Option<VoiceChoice>,
-        language: Option<String>,
-        seed: u64,
-        silence: Option<f32>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> Result<Stream> {
-        let common = (voice, language, seed, silence);
-        let (options, cancel) = options::read(&self.0, "stream", common, options)?;
-        self.begin(py, text, options, cancel)
+    #[pyo3(
+        signature = (text, **options),
+        text_signature = "($self, text, *, voice=None, language=None, seed=0, silence=None, words=False, \
+                          ssml=False, tags=False, lexicon=None, voices=None, **options)"
+    )]
+    fn stream(&self, py: Python<'_>, text: &str, options: Option<&Bound<'_, PyDict>>) -> Result<Stream> {
+        self.begin(py, "stream()", text, options)
     }
 
     /// As `stream`, for `async for`. A thread computes up to four chunks ahead. Cancelling the task, leaving
@@ -177,21 +186,18 @@ impl Engine {
     /// ...     return [chunk.index async for chunk in orate.Engine().astream(text)]
     /// >>> asyncio.run(count("First sentence.\n\nSecond one."))
     /// [0, 1]
-    #[pyo3(signature = (text, *, voice=None, language=None, seed=0, silence=None, **options))]
-    #[allow(clippy::too_many_arguments, reason = "they are keywords")]
+    #[pyo3(
+        signature = (text, **options),
+        text_signature = "($self, text, *, voice=None, language=None, seed=0, silence=None, words=False, \
+                          ssml=False, tags=False, lexicon=None, voices=None, **options)"
+    )]
     fn astream<'py>(
         &self,
         py: Python<'py>,
         text: &str,
-        voice: Option<VoiceChoice>,
-        language: Option<String>,
-        seed: u64,
-        silence: Option<f32>,
-        options: Option<&Bound<'_, PyDict>>,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
-        let common = (voice, language, seed, silence);
-        let (options, cancel) = options::read(&self.0, "astream", common, options)?;
-        let stream = self.begin(py, text, options, cancel)?;
+        let stream = self.begin(py, "astream()", text, options)?;
         Ok(py.import("orate._astream")?.call_method1("chunks", (stream,))?)
     }
 
@@ -211,27 +217,28 @@ impl Engine {
         Ok(Voice(detached::run(py, &Cancel::new(), clone)??))
     }
 
-    /// Speaks a recording again in another voice: a file of up to an hour, or `Audio`. See `say` for options.
-    #[pyo3(signature = (source, *, voice=None, seed=0, progress=None, **options))]
-    fn convert(
-        &self,
-        py: Python<'_>,
-        source: Source,
-        voice: Option<VoiceChoice>,
-        seed: u64,
-        progress: Option<Bound<'_, PyAny>>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> Result<Audio> {
-        let progress = Progress::new(py, progress, " pieces")?;
-        let (options, cancel) = options::read(&self.0, "convert", (voice, None, seed, None), options)?;
+    /// Speaks a recording again in another voice: a file of up to an hour, or `Audio`.
+    ///
+    /// `voice`, `seed` and `progress` are as in `say`. The sound is always the model's own, so there is no
+    /// `raw`.
+    #[pyo3(
+        signature = (source, **options),
+        text_signature = "($self, source, *, voice=None, seed=0, progress=None, **options)"
+    )]
+    fn convert(&self, py: Python<'_>, source: Source, options: Option<&Bound<'_, PyDict>>) -> Result<Audio> {
+        let mut keywords = Keywords::new(py, "convert()", options);
+        let progress = Progress::new(py, keywords.value("progress")?, " pieces")?;
+        let (options, cancel) = options::read(&self.0, keywords, &["voice", "seed"])?;
         let (engine, options, rate) = (&self.0, &options, self.0.sample_rate());
         let stream = match source {
-            Source::File(path) => Stream::begin(py, cancel, rate, || engine.convert_stream(path, options))?,
+            Source::File(path) => {
+                Stream::begin(py, cancel, rate, None, || engine.convert_stream(path, options))?
+            }
             Source::Audio(audio) => {
                 let audio = audio.get();
                 let begin = |samples: &[f32]| engine.convert_samples(samples, audio.sample_rate, options);
                 let begun = audio.with(py, begin)?;
-                Stream::begin(py, cancel, rate, || begun)?
+                Stream::begin(py, cancel, rate, None, || begun)?
             }
         };
         stream.collect(py, progress)
@@ -239,17 +246,13 @@ impl Engine {
 
     /// Loads weights and compiles plans, so that the first text is as fast as later ones: for as many callers
     /// at once, and texts with these options.
-    #[pyo3(signature = (callers=1, *, voice=None, language=None, **options))]
-    fn warm_up(
-        &self,
-        py: Python<'_>,
-        callers: usize,
-        voice: Option<VoiceChoice>,
-        language: Option<String>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> Result<()> {
-        let common = (voice, language, 0, None);
-        let (options, cancel) = options::read(&self.0, "warm_up", common, options)?;
+    #[pyo3(
+        signature = (callers=1, **options),
+        text_signature = "($self, callers=1, *, voice=None, language=None, **options)"
+    )]
+    fn warm_up(&self, py: Python<'_>, callers: usize, options: Option<&Bound<'_, PyDict>>) -> Result<()> {
+        let names = ["voice", "language", "raw"];
+        let (options, cancel) = options::read(&self.0, Keywords::new(py, "warm_up()", options), &names)?;
         Ok(detached::run(py, &cancel, || self.0.warm_up_for_callers(&options, callers))??)
     }
 
@@ -319,10 +322,24 @@ impl Engine {
     fn __repr__(&self) -> String {
         format!("<orate.Engine: {} on {}>", self.0.model_name(), self.0.device())
     }
+
+    /// For pickle.
+    fn __reduce__(&self) -> PyResult<()> {
+        let problem = "an engine cannot be pickled or copied: open one in each process, with orate.Engine(…)";
+        Err(PyTypeError::new_err(problem))
+    }
 }
 
 impl Engine {
-    fn begin(&self, py: Python<'_>, text: &str, options: orate::Options, cancel: Cancel) -> Result<Stream> {
-        Stream::begin(py, cancel, self.0.sample_rate(), || self.0.stream(text, &options))
+    fn begin(
+        &self,
+        py: Python<'_>,
+        function: &str,
+        text: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Stream> {
+        let mut keywords = Keywords::new(py, function, options);
+        let speech = Speech::read(&self.0, &mut keywords)?;
+        speech.begin(py, text, keywords.own(&self.0)?)
     }
 }

@@ -11,8 +11,10 @@ mod error;
 mod options;
 mod pull;
 mod serve;
+mod speech;
 mod stream;
 mod voice;
+mod words;
 
 /// What the package is made of.
 #[pyo3::pymodule]
@@ -26,11 +28,13 @@ mod _orate {
     #[pymodule_export]
     use crate::pull::pull;
     #[pymodule_export]
-    use crate::serve::{main, serve};
+    use crate::serve::{Server, main, serve};
     #[pymodule_export]
     use crate::stream::{Ahead, Chunk, Stream};
     #[pymodule_export]
     use crate::voice::{Voice, VoiceStore, voices};
+    #[pymodule_export]
+    use crate::words::{Mark, Word, unpickled};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name for it")]

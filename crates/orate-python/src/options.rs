@@ -1,74 +1,148 @@
 //! Keywords as options of the library.
 
-use crate::error::Result;
+use crate::engine::Engine;
+use crate::error::{Failure, Result};
 use crate::voice::Voice;
-use orate::{Cancel, ClonedVoice, Engine, Finish, Options, Value, VoiceStore};
+use orate::{Cancel, ClonedVoice, Finish, Options, Value, VoiceStore};
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Keywords that all models have.
-const COMMON: &[&str] = &["voice", "language", "seed", "silence", "raw", "progress"];
-
-/// Whose voice speaks.
-#[derive(FromPyObject)]
-pub enum VoiceChoice {
-    /// One made from a recording.
-    Made(Py<Voice>),
-    /// One of the model, or a kept one.
-    Named(String),
-    /// A file of a kept one.
-    File(std::path::PathBuf),
+/// Keywords of a call that were not read yet.
+pub struct Keywords<'py> {
+    /// What is called.
+    function: String,
+    given: Bound<'py, PyDict>,
+    /// Names that it has.
+    known: Vec<&'static str>,
 }
 
-/// Options of a call. `voice`, `language`, `seed` and `silence` are the common ones, `own` those by name.
-pub fn read(
-    engine: &Engine,
-    function: &str,
-    (voice, language, seed, silence): (Option<VoiceChoice>, Option<String>, u64, Option<f32>),
-    own: Option<&Bound<'_, PyDict>>,
-) -> Result<(Options, Cancel)> {
-    let (cancel, default) = (Cancel::new(), Options::default());
-    let silence = silence.unwrap_or(default.silence);
-    let mut options = Options { language, seed, silence, cancel: Some(cancel.clone()), ..default };
-    match voice {
-        None => {}
-        Some(VoiceChoice::Made(voice)) => options.cloned = Some(voice.get().0.clone()),
-        Some(VoiceChoice::Named(name)) => set_voice(engine, &mut options, name)?,
-        Some(VoiceChoice::File(path)) => set_voice(engine, &mut options, path.display().to_string())?,
+impl<'py> Keywords<'py> {
+    /// Keywords of a call. Those that are read are removed from `given`.
+    pub fn new(py: Python<'py>, function: impl Into<String>, given: Option<&Bound<'py, PyDict>>) -> Self {
+        let given = given.map_or_else(|| PyDict::new(py), Clone::clone);
+        Keywords { function: function.into(), given, known: vec![] }
     }
-    for (name, value) in own.into_iter().flatten() {
-        let name: String = name.extract()?;
-        if name == "raw" {
-            if value.extract()? {
-                options.finish = Finish::NONE;
+
+    /// Value of a keyword; `None` if it is not given, or None.
+    pub fn value(&mut self, name: &'static str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.known.push(name);
+        let value = self.given.get_item(name)?;
+        if value.is_some() {
+            self.given.del_item(name)?;
+        }
+        Ok(value.filter(|value| !value.is_none()))
+    }
+
+    /// As [`Keywords::value`], as a type of Rust.
+    pub fn typed<T: FromPyObjectOwned<'py>>(&mut self, name: &'static str) -> PyResult<Option<T>> {
+        let Some(value) = self.value(name)? else { return Ok(None) };
+        let py = value.py();
+        let named = |error: PyErr| match error.is_instance_of::<PyTypeError>(py) {
+            true => PyTypeError::new_err(format!("argument '{name}': {}", error.value(py))),
+            false => error,
+        };
+        value.extract().map(Some).map_err(|e: <T as FromPyObject<'_, 'py>>::Error| named(e.into()))
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&mut self, name: &'static str) -> PyResult<bool> {
+        Ok(self.typed(name)?.unwrap_or(false))
+    }
+
+    /// Sets the options that all models have, of which `names` are keywords here.
+    pub fn common(&mut self, engine: &orate::Engine, names: &[&str], options: Options) -> Result<Options> {
+        let mut options = options;
+        if names.contains(&"voice")
+            && let Some(voice) = self.value("voice")?
+        {
+            options = with_voice(engine, options, "voice", &voice)?;
+        }
+        if names.contains(&"language") {
+            options.language = self.typed("language")?.or(options.language);
+        }
+        if names.contains(&"seed") {
+            options.seed = self.typed("seed")?.unwrap_or(options.seed);
+        }
+        if names.contains(&"silence") {
+            options.silence = self.typed("silence")?.unwrap_or(options.silence);
+        }
+        if names.contains(&"raw") && self.is_on("raw")? {
+            options.finish = Finish::NONE;
+        }
+        Ok(options)
+    }
+
+    /// The keywords that are left: options of families.
+    pub fn own(self, engine: &orate::Engine) -> Result<Vec<(String, Value)>> {
+        let Keywords { function, given, known } = self;
+        let mut own = vec![];
+        for (name, value) in &given {
+            let name: String = name.extract()?;
+            // An option of other families only is refused by the library, in words that name them.
+            let has = |family: &&orate::Family| family.options.iter().any(|spec| spec.name == name);
+            if !engine.families().iter().any(has) {
+                let accepted = engine.model().accepts().iter().map(|spec| spec.name);
+                return Err(unknown(given.py(), &function, &name, known.into_iter().chain(accepted))?);
             }
-            continue;
+            if !value.is_none() {
+                own.push((name.clone(), to_value(&name, &value)?));
+            }
         }
-        // An option of other families only is refused by the library, in words that name them.
-        let is_known = engine.families().iter().any(|family| family.options.iter().any(|s| s.name == name));
-        if !is_known {
-            let accepted = engine.model().accepts().iter().map(|spec| spec.name);
-            return Err(unknown(own.unwrap().py(), function, &name, COMMON.iter().copied().chain(accepted))?);
-        }
-        if !value.is_none() {
-            options = options.set(name.clone(), to_value(&name, &value)?);
-        }
+        Ok(own)
     }
-    Ok((options, cancel))
 }
 
-/// Sets a voice by name, as `--voice` of the program: models that clone also take kept voices and files.
-fn set_voice(engine: &Engine, options: &mut Options, name: String) -> Result<()> {
-    if !engine.can_clone() || engine.voices().iter().any(|voice| voice.name == name) {
-        options.voice = Some(name);
-    } else if Path::new(&name).extension() == Some("safetensors".as_ref()) {
-        options.cloned = Some(ClonedVoice::load(&name).map_err(orate::Error::from)?.into());
-    } else {
-        options.cloned = Some(VoiceStore::user()?.load(&name)?);
+/// Options with the switch that Ctrl-C and `close` flip.
+pub fn cancellable() -> (Options, Cancel) {
+    let cancel = Cancel::new();
+    (Options { cancel: Some(cancel.clone()), ..Options::default() }, cancel)
+}
+
+/// Reads the keywords of a call for one engine: common ones with these names, then options of its family.
+pub fn read(engine: &orate::Engine, mut keywords: Keywords<'_>, names: &[&str]) -> Result<(Options, Cancel)> {
+    let (options, cancel) = cancellable();
+    let options = keywords.common(engine, names, options)?;
+    Ok((with_own(options, keywords.own(engine)?), cancel))
+}
+
+/// Adds options of a family.
+pub fn with_own(options: Options, own: impl IntoIterator<Item = (String, Value)>) -> Options {
+    own.into_iter().fold(options, |options, (name, value)| options.set(name, value))
+}
+
+/// Sets a voice: a `Voice`, or a name or path, as `--voice` of the program.
+pub fn with_voice(
+    engine: &orate::Engine,
+    options: Options,
+    argument: &str,
+    voice: &Bound<'_, PyAny>,
+) -> Result<Options> {
+    if let Ok(voice) = voice.cast::<Voice>() {
+        return Ok(Options { voice: None, cloned: Some(voice.get().0.clone()), ..options });
     }
-    Ok(())
+    let Ok(path) = voice.extract::<PathBuf>() else {
+        let problem = format!("{argument} is a {}; give an orate.Voice, a name or a path", type_of(voice));
+        return Err(PyTypeError::new_err(problem).into());
+    };
+    let name = path.display().to_string();
+    // Only models that clone take kept voices and their files.
+    if !engine.can_clone() || is_own(engine, &name) {
+        return Ok(Options { voice: Some(name), cloned: None, ..options });
+    }
+    let cloned = if Path::new(&name).extension() == Some("safetensors".as_ref()) {
+        ClonedVoice::load(&name).map_err(orate::Error::from)?.into()
+    } else {
+        VoiceStore::user()?.load(&name)?
+    };
+    Ok(Options { voice: None, cloned: Some(cloned), ..options })
+}
+
+/// Whether the model has a voice of this name.
+pub fn is_own(engine: &orate::Engine, name: &str) -> bool {
+    engine.voices().iter().any(|voice| voice.name == name)
 }
 
 fn to_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
@@ -83,9 +157,13 @@ fn to_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
     }
     let number: PyResult<f64> = value.extract();
     number.map(Value::from).map_err(|_| {
-        let got = value.get_type().name().map_or_else(|_| "this".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!("{name} is a {got}; give a bool, a number or a str"))
+        PyTypeError::new_err(format!("{name} is a {}; give a bool, a number or a str", type_of(value)))
     })
+}
+
+/// Name of a value's type, for errors.
+pub fn type_of(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "value of another type".to_owned(), |name| name.to_string())
 }
 
 /// The `TypeError` for a keyword that nothing has, with those that are close to it.
@@ -93,15 +171,20 @@ pub fn unknown<'a>(
     py: Python<'_>,
     function: &str,
     name: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> PyResult<crate::error::Failure> {
-    let known: Vec<&str> = known.collect();
+    known: impl IntoIterator<Item = &'a str>,
+) -> PyResult<Failure> {
+    let known: Vec<&str> = known.into_iter().collect();
     let close: Vec<String> =
         py.import("difflib")?.call_method1("get_close_matches", (name, known.clone()))?.extract()?;
     let advice = match close.is_empty() {
         true => format!("it has {}", known.join(", ")),
         false => format!("did you mean {}?", close.join(" or ")),
     };
-    let problem = format!("{function}() got an unexpected keyword argument '{name}'; {advice}");
+    let problem = format!("{function} got an unexpected keyword argument '{name}'; {advice}");
     Ok(PyTypeError::new_err(problem).into())
+}
+
+/// An engine of the library, if the value is one of Python.
+pub fn engine_of(value: &Bound<'_, PyAny>) -> Option<orate::Engine> {
+    value.cast::<Engine>().ok().map(|engine| engine.get().0.clone())
 }

@@ -3,10 +3,12 @@
 use crate::audio::Audio;
 use crate::detached;
 use crate::error::Result;
+use crate::words::{self, Characters};
 use numpy::{IntoPyArray, PyArray1};
 use orate::Cancel;
 use pyo3::exceptions::{PyRuntimeError, PyUserWarning};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -26,21 +28,28 @@ pub struct Chunk {
     index: usize,
     /// Samples of the chunks before this one.
     start: usize,
+    /// Words of the piece with times, with its last chunk: a tuple of `Word`. Empty without `words=True`.
+    words: Py<PyTuple>,
+    /// Marks of SSML, with the last chunk of their piece: a tuple of `Mark`.
+    marks: Py<PyTuple>,
     /// Why the piece ended, with its last chunk: "stop", "length" or "runaway".
     finish_reason: Option<&'static str>,
 }
 
 impl Chunk {
-    fn new(py: Python<'_>, spoken: Spoken) -> Chunk {
+    fn new(py: Python<'_>, spoken: Spoken) -> PyResult<Chunk> {
         let Spoken { chunk, sample_rate } = spoken;
-        Chunk {
+        let (words, marks) = words::tuples(py, chunk.words, chunk.marks)?;
+        Ok(Chunk {
             samples: chunk.samples.into_pyarray(py).unbind(),
             sample_rate,
             text: chunk.text.into_text(),
             index: chunk.index,
             start: chunk.start,
+            words,
+            marks,
             finish_reason: chunk.finish.map(orate::FinishReason::name),
-        }
+        })
     }
 }
 
@@ -62,6 +71,8 @@ struct Spoken {
 struct Running {
     stream: orate::Stream,
     sample_rate: u32,
+    /// For the spans of words, if they were asked for.
+    characters: Option<Characters>,
     /// Nanoseconds in the library.
     busy: Arc<AtomicU64>,
 }
@@ -79,7 +90,14 @@ impl Iterator for Running {
 
     fn next(&mut self) -> Option<Self::Item> {
         let chunk = timed(&self.busy, || self.stream.next());
-        Some(chunk?.map(|chunk| Spoken { chunk, sample_rate: self.sample_rate }))
+        Some(chunk?.map(|mut chunk| {
+            match &mut self.characters {
+                Some(characters) => chunk.words.iter_mut().for_each(|word| characters.convert(word)),
+                // Marks have words made, too.
+                None => chunk.words.clear(),
+            }
+            Spoken { chunk, sample_rate: self.sample_rate }
+        }))
     }
 }
 
@@ -106,11 +124,12 @@ pub struct Stream {
 
 impl Stream {
     /// Begins a stream: `begin`, which takes little time, is called without the GIL. What has no effect is a
-    /// warning.
+    /// warning. `words` is the text, if its words get times.
     pub fn begin(
         py: Python<'_>,
         cancel: Cancel,
         sample_rate: u32,
+        words: Option<String>,
         begin: impl FnOnce() -> orate::Result<orate::Stream> + Send,
     ) -> Result<Stream> {
         let busy = Arc::<AtomicU64>::default();
@@ -119,7 +138,8 @@ impl Stream {
             let warning = CString::new(warning.replace('\0', " ")).expect("zeros were replaced");
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), &warning, 1)?;
         }
-        let running = Box::new(Running { stream, sample_rate, busy: busy.clone() });
+        let characters = words.map(Characters::of);
+        let running = Box::new(Running { stream, sample_rate, characters, busy: busy.clone() });
         Ok(Stream { state: Mutex::new(State::Idle(running)), cancel, sample_rate, busy })
     }
 
@@ -174,16 +194,19 @@ impl Stream {
     /// All of it.
     pub fn collect(&self, py: Python<'_>, progress: Option<Progress>) -> Result<Audio> {
         let (total, mut samples) = (self.remaining(), vec![]);
-        while let Some(spoken) = self.next(py)? {
+        let (mut words, mut marks) = (vec![], vec![]);
+        while let Some(Spoken { chunk, .. }) = self.next(py)? {
             match samples.is_empty() {
-                true => samples = spoken.chunk.samples,
-                false => samples.extend_from_slice(&spoken.chunk.samples),
+                true => samples = chunk.samples,
+                false => samples.extend_from_slice(&chunk.samples),
             }
+            words.extend(chunk.words);
+            marks.extend(chunk.marks);
             if let Some(progress) = &progress {
                 progress.show(py, (total - self.remaining().min(total)) as u64, total as u64)?;
             }
         }
-        Ok(Audio::from_vec(py, samples, self.sample_rate))
+        Audio::from_vec(py, samples, self.sample_rate, (words, marks))
     }
 }
 
@@ -194,7 +217,7 @@ impl Stream {
     }
 
     fn __next__(&self, py: Python<'_>) -> Result<Option<Chunk>> {
-        Ok(self.next(py)?.map(|spoken| Chunk::new(py, spoken)))
+        Ok(self.next(py)?.map(|spoken| Chunk::new(py, spoken)).transpose()?)
     }
 
     /// Stops all work. A thread that waits for a chunk gets `Cancelled`.
@@ -272,7 +295,7 @@ impl Ahead {
     fn take(&self, py: Python<'_>) -> Result<Option<Chunk>> {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         match chunks.as_ref().map_or(Err(TryRecvError::Disconnected), Receiver::try_recv) {
-            Ok(spoken) => Ok(Some(Chunk::new(py, spoken?))),
+            Ok(spoken) => Ok(Some(Chunk::new(py, spoken?)?)),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => {
                 self.is_over.store(true, Ordering::Relaxed);

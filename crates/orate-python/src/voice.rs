@@ -4,15 +4,25 @@ use crate::error::Result;
 use orate::ClonedVoice;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A voice made from a recording, with `Engine.clone`. Models of the same kind speak with it.
+///
+/// `data` are the bytes that `to_bytes` returned, or those of a file; `load` reads a file. Voices can be
+/// pickled.
 #[pyclass(module = "orate", frozen)]
 pub struct Voice(pub Arc<ClonedVoice>);
 
 #[pymethods]
 impl Voice {
+    #[new]
+    fn new(data: &[u8]) -> Result<Voice> {
+        let voice = ClonedVoice::from_bytes("the voice", data.to_vec()).map_err(orate::Error::from)?;
+        Ok(Voice(Arc::new(voice)))
+    }
+
     /// Reads a voice from a file that `save` wrote.
     #[staticmethod]
     fn load(path: PathBuf) -> Result<Voice> {
@@ -25,6 +35,11 @@ impl Voice {
         Ok(orate::write_output(path, &bytes).map_err(orate::Error::from)?)
     }
 
+    /// Returns the bytes of the file that `save` writes, some kB.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.0.to_bytes().map_err(orate::Error::from)?))
+    }
+
     /// Tag of the family whose models speak with it.
     #[getter]
     fn family(&self) -> &str {
@@ -33,6 +48,11 @@ impl Voice {
 
     fn __repr__(&self) -> String {
         format!("<orate.Voice for {}>", self.0.family)
+    }
+
+    /// For pickle.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Result<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        Ok((slf.get_type().into_any(), (slf.get().to_bytes(slf.py())?,)))
     }
 }
 

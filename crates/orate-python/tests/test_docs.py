@@ -43,7 +43,8 @@ def test_the_guides_examples_run(tmp_path, monkeypatch, recording):
     scope = {}
     for block in ours:
         exec(compile(block, "docs/python.md", "exec"), scope)
-    assert len(ours) == 3 and len(blocks) >= 5
+    assert len(ours) == 6 and len(blocks) == 9
+    assert (tmp_path / "hello.wav").exists() and (tmp_path / "speech.srt").read_text().startswith("1\n")
     for block in blocks:
         compile(block, "docs/python.md", "exec")
 
@@ -59,6 +60,7 @@ def test_the_notebook_runs(tmp_path):
     assert any("<audio controls" in data.get("text/html", "") for data in shown)
     assert any("image/png" in data for data in shown)
     assert any("<progress" in data.get("text/html", "") for data in shown)
+    assert any("<svg" in data.get("text/html", "") and ">morning</text>" in data["text/html"] for data in shown)
 
 
 def test_stubs_fit():

@@ -1,6 +1,9 @@
 """Engine: options, streams, errors, and the same samples as the program."""
 
+import copy
+import inspect
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -77,8 +80,12 @@ def test_unknown_keywords_name_close_ones(engine):
         orate.serve(engine, no_aut=True)
     with pytest.raises(TypeError, match="speed is a list; give a bool, a number or a str"):
         engine.say("Hello.", speed=[1])
-    with pytest.raises(TypeError, match="devise"):
+    with pytest.raises(TypeError, match=r"Engine\(\) got .* 'devise'; did you mean device\?"):
         orate.Engine(devise="cpu")
+    with pytest.raises(TypeError, match=r"'zzz'; it has model, device, threads"):
+        orate.Engine(zzz=1)
+    with pytest.raises(TypeError, match=r"say_batch\(\) got .* 'words'"):
+        engine.say_batch(["Hello."], words=True)
 
 
 def test_options_come_from_the_declarations(engine):
@@ -123,6 +130,19 @@ def test_what_the_model_cannot_do_is_an_error(engine, tmp_path):
         engine.convert(audio)
     with pytest.raises(orate.Error, match="cannot convert"):
         engine.convert(tmp_path / "a.wav", seed=3)
+
+
+def test_signatures_are_shown(engine):
+    shown = str(inspect.signature(orate.Engine.say))
+    assert shown.startswith("(self, /, text, *, voice=None, language=None, seed=0") and "words=False" in shown
+    shown = str(inspect.signature(orate.Engine))
+    assert shown.startswith("(model=None, *, device='auto'") and shown.endswith("allow_fallback=False)")
+
+
+def test_engines_are_not_pickled(engine):
+    for call in [pickle.dumps, copy.copy, copy.deepcopy]:
+        with pytest.raises(TypeError, match=r"an engine cannot be pickled.*open one in each process"):
+            call(engine)
 
 
 def test_progress_ends_with_everything(engine, text):

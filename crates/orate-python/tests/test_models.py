@@ -1,9 +1,14 @@
 """Other families: voices, clones, conversion, downloads."""
 
+import copy
 import hashlib
 import http.server
 import json
+import multiprocessing
+import os
+import pickle
 import threading
+import wave
 from pathlib import Path
 
 import numpy
@@ -55,9 +60,39 @@ def test_a_voice_is_made_kept_and_spoken_with(chatterbox, recording, tmp_path):
         voices["../me"] = voice
 
 
-def test_samples_can_be_cloned(chatterbox, recording):
-    import wave
+def test_voices_are_bytes(chatterbox, recording, tmp_path):
+    voice = chatterbox.clone(recording)
+    voice.save(tmp_path / "me.safetensors")
+    assert voice.to_bytes() == (tmp_path / "me.safetensors").read_bytes()
+    spoken = chatterbox.say("Hello.", voice=voice, max_codes=30)
+    for again in [orate.Voice(voice.to_bytes()), pickle.loads(pickle.dumps(voice)), copy.deepcopy(voice)]:
+        assert again.to_bytes() == voice.to_bytes() and again.family == voice.family
+        assert same(chatterbox.say("Hello.", voice=again, max_codes=30), spoken)
+    for damaged in [b"", b"RIFF", voice.to_bytes()[:-1]]:
+        with pytest.raises(orate.ModelError, match="the voice"):
+            orate.Voice(damaged)
+    with pytest.raises(TypeError, match="str"):
+        orate.Voice("me.safetensors")
 
+
+def speaks_in_a_child(queue, voice):
+    engine = orate.Engine(os.environ["ORATE_TEST_CHATTERBOX"], device="cpu", threads=2)
+    audio = engine.say("Hello.", voice=voice, max_codes=30, words=True)
+    queue.put(audio)
+
+
+def test_voices_and_audio_go_through_processes(chatterbox, recording):
+    voice, context = chatterbox.clone(recording), multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=speaks_in_a_child, args=(queue, voice))
+    child.start()
+    audio = queue.get(timeout=60)
+    child.join(60)
+    own = chatterbox.say("Hello.", voice=voice, max_codes=30, words=True)
+    assert child.exitcode == 0 and same(audio, own) and audio.words == own.words != ()
+
+
+def test_samples_can_be_cloned(chatterbox, recording):
     with wave.open(str(recording)) as file:
         pcm = numpy.frombuffer(file.readframes(file.getnframes()), "<i2")
         audio = orate.Audio(pcm.astype(numpy.float32) / 32768, file.getframerate())
@@ -82,10 +117,34 @@ def test_recordings_are_converted(chatterbox, recording):
     assert shown and shown[-1][0] == shown[-1][1]
     again = chatterbox.convert(converted, voice=voice, seed=5)
     assert abs(again.duration - converted.duration) < 0.5
+    assert converted.words == () and converted.marks == ()
     with pytest.raises(orate.Error, match="none.wav"):
         chatterbox.convert("none.wav", voice=voice)
-    with pytest.raises(TypeError, match=r"convert\(\)"):
-        chatterbox.convert(converted, voice=voice, zzz=1)
+    # The sound is always the model's own, so there is nothing to switch off.
+    for wrong in [{"zzz": 1}, {"raw": True}, {"words": True}, {"language": "en"}]:
+        with pytest.raises(TypeError, match=r"convert\(\) got .*; it has .*voice, seed"):
+            chatterbox.convert(converted, voice=voice, **wrong)
+
+
+def test_arrays_are_converted_to_arrays(chatterbox, recording):
+    with wave.open(str(ORACLE / "chatterbox/golden/source.wav")) as file:
+        pcm, rate = numpy.frombuffer(file.readframes(file.getnframes()), "<i2"), file.getframerate()
+        assert file.getnchannels() == 1
+    samples = pcm.astype(numpy.float32) / 32768
+    voice = chatterbox.clone(recording)
+    by_file = chatterbox.convert(ORACLE / "chatterbox/golden/source.wav", voice=voice, seed=5)
+    by_array = chatterbox.convert(orate.Audio(samples, rate), voice=voice, seed=5)
+    assert by_array.samples.dtype == numpy.float32 and by_array.samples.ndim == 1
+    assert same(by_array, by_file) and by_array.sample_rate == by_file.sample_rate
+    # Any view of floats will do, and none is changed.
+    before = samples.copy()
+    doubled = numpy.repeat(samples.astype(numpy.float64), 2)[::2]
+    assert same(chatterbox.convert(orate.Audio(doubled, rate), voice=voice, seed=5), by_file)
+    assert numpy.array_equal(samples, before)
+    with pytest.raises(orate.InputError, match="short|silent"):
+        chatterbox.convert(orate.Audio(samples[:10], rate), voice=voice)
+    with pytest.raises(TypeError):
+        chatterbox.convert(samples, voice=voice)
 
 
 def test_own_options_reach_the_model(chatterbox):

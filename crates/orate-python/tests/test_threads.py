@@ -241,6 +241,7 @@ def test_every_call_of_a_forked_child_raises(engine, tmp_path):
         lambda: engine.say("Hello."),
         lambda: engine.say_batch(["Hello."]),
         lambda: engine.stream("Hello."),
+        lambda: engine.say("[rate:1] Hello.", tags=True, lexicon={"a": "b"}, voices={"x": engine}),
         lambda: engine.astream("Hello."),
         lambda: engine.warm_up(),
         lambda: engine.clone(b""),

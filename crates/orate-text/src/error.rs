@@ -85,6 +85,15 @@ pub enum TextError {
         problem: String,
     },
 
+    /// An entry that is added to a lexicon is invalid.
+    #[error("{} in the lexicon: {}", quoted(word), one_line(problem))]
+    LexiconEntry {
+        /// Its word.
+        word: String,
+        /// What is wrong, and what to do about it.
+        problem: String,
+    },
+
     /// The voice does not know some characters.
     #[error(
         "this voice cannot say {}; \

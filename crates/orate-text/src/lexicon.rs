@@ -59,10 +59,23 @@ impl Lexicon {
                 .map_err(|_| error("not UTF-8; save the lexicon as UTF-8".to_owned()))?
                 .trim();
             if !line.is_empty() && !line.starts_with('#') {
-                lexicon.add(line).map_err(error)?;
+                let parts = line.split_once('\t').or_else(|| line.split_once('='));
+                let no_sign = || error("no `=`; write `word = spelling`".to_owned());
+                let (word, spelling) = parts.ok_or_else(no_sign)?;
+                lexicon.add(word, spelling).map_err(error)?;
             }
         }
         Ok(lexicon)
+    }
+
+    /// Adds an entry, or replaces that of the same word. The word may be a phrase or contain marks; see
+    /// [`Lexicon::parse`] for case.
+    ///
+    /// # Errors
+    /// Word or spelling is blank or has more than 200 bytes, or there are 100,000 entries already.
+    pub fn insert(&mut self, word: &str, spelling: &str) -> Result<(), TextError> {
+        let error = |problem| TextError::LexiconEntry { word: word.to_owned(), problem };
+        self.add(word, spelling).map_err(error)
     }
 
     /// Number of entries.
@@ -134,14 +147,11 @@ impl Lexicon {
         found
     }
 
-    fn add(&mut self, line: &str) -> Result<(), String> {
-        let parts = line.split_once('\t').or_else(|| line.split_once('='));
-        let Some((word, spelling)) = parts.map(|(word, spelling)| (word.trim(), spelling.trim())) else {
-            return Err("no `=`; write `word = spelling`".to_owned());
-        };
+    fn add(&mut self, word: &str, spelling: &str) -> Result<(), String> {
+        let (word, spelling) = (word.trim(), spelling.trim());
         for (what, text) in [("word", word), ("spelling", spelling)] {
             if text.is_empty() {
-                return Err(format!("no {what}; write `word = spelling`"));
+                return Err(format!("no {what}; an entry has a word and its spelling"));
             }
             if text.len() > MAX_BYTES {
                 return Err(format!("the {what} has {} bytes; use at most {MAX_BYTES}", text.len()));
@@ -284,6 +294,19 @@ mod tests {
             let e = Lexicon::parse(text).expect_err("no entry").to_string();
             assert!(e.contains(want), "{e}");
         }
+    }
+
+    #[test]
+    fn entries_are_added() {
+        let mut lexicon = Lexicon::default();
+        for (word, spelling) in [("SQL", "ess"), ("SQL", "sequel"), ("# =\tx", "marks")] {
+            lexicon.insert(word, spelling).expect("an entry");
+        }
+        assert_eq!(lexicon.len(), 2);
+        assert_eq!(lexicon.read("SQL # = x").text(), "sequel marks");
+        let e = lexicon.insert("GIF", " ").expect_err("no entry").to_string();
+        assert_eq!(e, "`GIF` in the lexicon: no spelling; an entry has a word and its spelling");
+        assert!(lexicon.insert(" ", "a").is_err() && lexicon.insert("a", &"x".repeat(300)).is_err());
     }
 
     #[test]

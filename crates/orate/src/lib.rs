@@ -47,6 +47,7 @@ pub use orate_models::{
     Footprint, Lap, Laps, Model, ModelError, ModelFiles, Opening, OptionKind, OptionSet, OptionSpec, Options,
     Runs, Size, SpeechLength, Value, Values, VoiceInfo, hooks,
 };
+pub use orate_text::words::{Pause, Word};
 pub use orate_text::{
     Lexicon, Script, Segment, Sentence, Source, TextError, TextSession, TimedMark, TimedWord, Traced,
     captions,

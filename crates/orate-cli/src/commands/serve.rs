@@ -6,19 +6,26 @@ use crate::print;
 use anyhow::Context;
 use clap::builder::BoolishValueParser;
 use clap::{Args as _, FromArgMatches};
-use orate::{Engine, Options, VoiceStore};
+use orate::{Cancel, Engine, Options, VoiceStore};
 use orate_server::{Keys, Listener, Served, Server, Settings, is_id};
 use std::ffi::OsString;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::signal;
+use tokio::sync::oneshot;
 
 /// Environment variable with keys, as lines or between commas.
 const KEYS_VARIABLE: &str = "ORATE_API_KEYS";
 
 /// Name of the built-in voice for clients.
 const BUILT_IN: &str = "orate-default";
+
+/// Time between looks at a server that closes.
+const CLOSING: Duration = Duration::from_millis(5);
 
 /// Serve speech over HTTP, with the routes of OpenAI's API
 #[derive(Debug, clap::Args)]
@@ -253,30 +260,132 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     run_with(args, args.models()?)
 }
 
+/// A model for [`serve_models`].
+pub enum Model {
+    /// An open one.
+    Open(Engine),
+    /// One by path or name.
+    Named(PathBuf),
+}
+
 /// Serves models as `orate serve` with these arguments (without the name of the command), and returns after
-/// an interrupt or termination signal. `engines` come before the models that the arguments name.
+/// an interrupt or termination signal. Models may have names for clients. Without models, those of the
+/// arguments are served.
 ///
 /// # Errors
 /// As `orate serve`; [`UsageError`] for arguments.
-pub fn serve_models(args: Vec<OsString>, engines: Vec<Engine>) -> anyhow::Result<()> {
-    let command = Args::augment_args(clap::Command::new("serve").no_binary_name(true));
-    let parsed = command.try_get_matches_from(args).and_then(|matches| Args::from_arg_matches(&matches));
-    let args = parsed.map_err(|e| UsageError(first_paragraph(&e.to_string())))?;
-    let named = if engines.is_empty() || !args.models.is_empty() { args.models()? } else { vec![] };
-    let mut models: Vec<(Open, String)> = vec![];
-    for engine in engines {
-        let origin = engine.model_name();
-        let is_built_in = !Path::new(origin).exists();
-        let id = if is_built_in { BUILT_IN.to_owned() } else { id_of(Path::new(origin)) };
-        models.push((Box::new(move || Ok(engine)), id));
-    }
-    models.extend(named);
-    for (i, (_, id)) in models.iter().enumerate() {
-        if models[..i].iter().any(|(_, known)| known == id) {
-            return Err(UsageError(format!("two models are called {id}; serve one of them")).into());
+pub fn serve_models(args: Vec<OsString>, models: Vec<(Option<String>, Model)>) -> anyhow::Result<()> {
+    let args = parse(args)?;
+    let models = opening(&args, models)?;
+    run_with(&args, models)
+}
+
+/// As [`serve_models`], on a thread. Returns when the models are loaded. Signals have no effect.
+///
+/// # Errors
+/// As [`serve_models`].
+pub fn start_server(args: Vec<OsString>, models: Vec<(Option<String>, Model)>) -> anyhow::Result<Background> {
+    let args = parse(args)?;
+    let models = opening(&args, models)?;
+    let settings = prepare(&args)?;
+    let (ready, became_ready) = std::sync::mpsc::channel();
+    let ((end, ended), (at_once, ended_at_once)) = (oneshot::channel(), oneshot::channel());
+    let work = move || {
+        let runtime = runtime()?;
+        let serve = async {
+            let (listener, address) = open(&args.listen).await?;
+            let is_ready = move || drop(ready.send(address));
+            serve(&args, settings, models, listener, is_ready, async { drop(ended.await) }).await
+        };
+        let served = runtime.block_on(async {
+            tokio::select! {
+                served = serve => served,
+                Ok(()) = ended_at_once => Ok(()),
+            }
+        });
+        runtime.shutdown_background();
+        served
+    };
+    let thread = std::thread::Builder::new().name("orate-serve".to_owned()).spawn(work)?;
+    match became_ready.recv() {
+        Ok(url) => Ok(Background { url, end, at_once, thread }),
+        Err(_) => {
+            let served = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            Err(served.err().context("the server ended before it was ready")?)
         }
     }
-    run_with(&args, models)
+}
+
+/// A server on a thread. Dropping it closes it without waiting.
+pub struct Background {
+    url: String,
+    end: oneshot::Sender<()>,
+    at_once: oneshot::Sender<()>,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Background {
+    /// Where it listens, such as `http://127.0.0.1:8880`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Refuses further requests and waits for running ones, for as long as `--drain-timeout` says, or until
+    /// `hurry` is flipped.
+    ///
+    /// # Errors
+    /// The server has failed.
+    pub fn close(self, hurry: &Cancel) -> anyhow::Result<()> {
+        let Background { end, at_once, thread, .. } = self;
+        let _ = end.send(());
+        let mut at_once = Some(at_once);
+        while !thread.is_finished() {
+            if hurry.is_cancelled()
+                && let Some(at_once) = at_once.take()
+            {
+                let _ = at_once.send(());
+            }
+            std::thread::sleep(CLOSING);
+        }
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+fn parse(args: Vec<OsString>) -> Result<Args, UsageError> {
+    let command = Args::augment_args(clap::Command::new("serve").no_binary_name(true));
+    let parsed = command.try_get_matches_from(args).and_then(|matches| Args::from_arg_matches(&matches));
+    parsed.map_err(|e| UsageError(first_paragraph(&e.to_string())))
+}
+
+/// Models with names for clients; those of the arguments if there are none.
+fn opening(args: &Args, models: Vec<(Option<String>, Model)>) -> anyhow::Result<Vec<(Open, String)>> {
+    if models.is_empty() {
+        return args.models();
+    }
+    let mut all: Vec<(Open, String)> = vec![];
+    for (id, model) in models {
+        let (open, usual): (Open, String) = match model {
+            Model::Open(engine) => {
+                let origin = Path::new(engine.model_name());
+                let id = if origin.exists() { id_of(origin) } else { BUILT_IN.to_owned() };
+                (Box::new(move || Ok(engine)), id)
+            }
+            Model::Named(path) => {
+                let id = id_of(&path);
+                (args.engine(Some(path)), id)
+            }
+        };
+        let id = id.unwrap_or(usual);
+        if !is_id(&id) {
+            let problem = "is not a name of 1 to 64 letters, digits, `.`, `_` or `-`; give the model one";
+            return Err(UsageError(format!("{id:?} {problem}")).into());
+        }
+        if all.iter().any(|(_, known)| *known == id) {
+            return Err(UsageError(format!("two models are called {id}; give them names")).into());
+        }
+        all.push((open, id));
+    }
+    Ok(all)
 }
 
 /// What an error of clap says, without usage and hints at flags.
@@ -294,18 +403,52 @@ pub fn serve_options() -> Vec<String> {
 type Open = Box<dyn FnOnce() -> anyhow::Result<Engine> + Send>;
 
 fn run_with(args: &Args, models: Vec<(Open, String)>) -> anyhow::Result<()> {
+    let settings = prepare(args)?;
+    let quiet = args.quiet;
+    runtime()?.block_on(async {
+        let (listener, address) = listen(&args.listen).await?;
+        let is_ready = move || {
+            notify("READY=1");
+            if !quiet {
+                print::note(&format!("ready at {address}"));
+            }
+        };
+        let end = async {
+            signalled().await;
+            notify("STOPPING=1");
+            // A second signal ends at once.
+            tokio::spawn(async {
+                signalled().await;
+                std::process::exit(i32::from(crate::failure::INTERRUPTED));
+            });
+        };
+        serve(args, settings, models, listener, is_ready, end).await
+    })
+}
+
+fn prepare(args: &Args) -> anyhow::Result<Settings> {
     let settings = args.settings()?;
     settings.voices.iter().for_each(VoiceStore::remove_parts);
     #[cfg(unix)]
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(serve(args, settings, models))
+    Ok(settings)
 }
 
-async fn serve(args: &Args, settings: Settings, models: Vec<(Open, String)>) -> anyhow::Result<()> {
+fn runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+/// Serves until `end`. `is_ready` is called when the models are loaded.
+async fn serve(
+    args: &Args,
+    settings: Settings,
+    models: Vec<(Open, String)>,
+    listener: Listener,
+    is_ready: impl FnOnce() + Send + 'static,
+    end: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let aliases = settings.aliases.clone();
     let server = Server::new(settings);
-    let (listener, address) = listen(&args.listen).await?;
     if let Some(address) = &args.wyoming {
         let listener = bind("--wyoming", address).await?;
         let server = server.clone();
@@ -332,15 +475,10 @@ async fn serve(args: &Args, settings: Settings, models: Vec<(Open, String)>) -> 
         check_aliases(&aliases, &models)?;
         Ok::<_, anyhow::Error>(loading.set_models(models)?)
     });
-    let (ended, mut failed) = tokio::sync::oneshot::channel();
+    let (ended, mut failed) = oneshot::channel();
     tokio::spawn(async move {
         match loaded.await.map_err(anyhow::Error::from).and_then(|loaded| loaded) {
-            Ok(()) => {
-                notify("READY=1");
-                if !quiet {
-                    print::note(&format!("ready at {address}"));
-                }
-            }
+            Ok(()) => is_ready(),
             Err(e) => {
                 let _ = ended.send(e);
             }
@@ -349,14 +487,7 @@ async fn serve(args: &Args, settings: Settings, models: Vec<(Open, String)>) -> 
     let mut failure = None;
     let end = async {
         tokio::select! {
-            () = signalled() => {
-                notify("STOPPING=1");
-                // A second signal ends at once.
-                tokio::spawn(async {
-                    signalled().await;
-                    std::process::exit(i32::from(crate::failure::INTERRUPTED));
-                });
-            }
+            () = end => {}
             Ok(e) = &mut failed => failure = Some(e),
         }
     };
@@ -461,14 +592,16 @@ impl Args {
         })
     }
 
+    /// Opens a model by path or name; the built-in voice without.
+    fn engine(&self, model: Option<PathBuf>) -> Open {
+        let args = EngineArgs { model, place: self.place.clone() };
+        Box::new(move || args.open())
+    }
+
     /// Models, and the names to serve them under.
     fn models(&self) -> anyhow::Result<Vec<(Open, String)>> {
-        let engine = |model| {
-            let args = EngineArgs { model, place: self.place.clone() };
-            Box::new(move || args.open()) as Open
-        };
         if self.models.is_empty() {
-            return Ok(vec![(engine(None), BUILT_IN.to_owned())]);
+            return Ok(vec![(self.engine(None), BUILT_IN.to_owned())]);
         }
         let mut all: Vec<(Open, String)> = vec![];
         for model in &self.models {
@@ -484,7 +617,7 @@ impl Args {
                 let problem = format!("two models are called {id}; give names: PATH=NAME");
                 return Err(UsageError(format!("--model {model}: {problem}")).into());
             }
-            all.push((engine(Some(path.into())), id));
+            all.push((self.engine(Some(path.into())), id));
         }
         Ok(all)
     }
@@ -519,6 +652,11 @@ async fn listen(address: &str) -> anyhow::Result<(Listener, String)> {
     if let Some(listener) = inherited()? {
         return Ok((listener, "the socket of the service manager".to_owned()));
     }
+    open(address).await
+}
+
+/// Opens a socket; returns also how to reach it.
+async fn open(address: &str) -> anyhow::Result<(Listener, String)> {
     if let Some(path) = address.strip_prefix("unix:") {
         #[cfg(unix)]
         {

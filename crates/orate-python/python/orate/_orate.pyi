@@ -1,7 +1,8 @@
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, final
+from types import TracebackType
+from typing import Any, Literal, NoReturn, final
 
 from numpy import float32
 from numpy.typing import ArrayLike, NDArray
@@ -12,10 +13,13 @@ __all__ = [
     "Chunk",
     "Device",
     "Engine",
+    "Mark",
     "Plot",
+    "Server",
     "Stream",
     "Voice",
     "VoiceStore",
+    "Word",
     "__version__",
     "devices",
     "main",
@@ -28,6 +32,20 @@ __version__: str
 
 _Path = str | PathLike[str]
 _Progress = bool | Callable[[int, int], object]
+_Option = bool | float | str | None
+_Voice = Voice | _Path
+_Options = dict[str, Any]
+_Speaker = (
+    _Voice
+    | Engine
+    | tuple[Engine]
+    | tuple[Engine, _Voice | None]
+    | tuple[Engine, _Options]
+    | tuple[_Voice, _Options]
+    | tuple[Engine, _Voice | None, _Options]
+)
+_Model = Engine | _Path
+_Models = _Model | list[_Model] | tuple[_Model, ...] | Mapping[str, _Model]
 
 @final
 class Engine:
@@ -47,60 +65,75 @@ class Engine:
         self,
         text: str,
         *,
-        voice: Voice | _Path | None = None,
+        voice: _Voice | None = None,
         language: str | None = None,
         seed: int = 0,
         silence: float | None = None,
+        words: bool = False,
+        ssml: bool = False,
+        tags: bool = False,
+        lexicon: Mapping[str, str] | _Path | None = None,
+        voices: Mapping[str, _Speaker] | None = None,
         progress: _Progress | None = None,
-        **options: bool | float | str | None,
+        **options: _Option,
     ) -> Audio: ...
     def say_batch(
         self,
         texts: Sequence[str],
         *,
-        voice: Voice | _Path | None = None,
+        voice: _Voice | None = None,
         language: str | None = None,
         seed: int = 0,
         silence: float | None = None,
-        **options: bool | float | str | None,
+        **options: _Option,
     ) -> list[Audio]: ...
     def stream(
         self,
         text: str,
         *,
-        voice: Voice | _Path | None = None,
+        voice: _Voice | None = None,
         language: str | None = None,
         seed: int = 0,
         silence: float | None = None,
-        **options: bool | float | str | None,
+        words: bool = False,
+        ssml: bool = False,
+        tags: bool = False,
+        lexicon: Mapping[str, str] | _Path | None = None,
+        voices: Mapping[str, _Speaker] | None = None,
+        **options: _Option,
     ) -> Stream: ...
     def astream(
         self,
         text: str,
         *,
-        voice: Voice | _Path | None = None,
+        voice: _Voice | None = None,
         language: str | None = None,
         seed: int = 0,
         silence: float | None = None,
-        **options: bool | float | str | None,
+        words: bool = False,
+        ssml: bool = False,
+        tags: bool = False,
+        lexicon: Mapping[str, str] | _Path | None = None,
+        voices: Mapping[str, _Speaker] | None = None,
+        **options: _Option,
     ) -> AsyncGenerator[Chunk, None]: ...
     def clone(self, recording: _Path | bytes | Audio, *, transcript: str | None = None) -> Voice: ...
     def convert(
         self,
         source: _Path | Audio,
         *,
-        voice: Voice | _Path | None = None,
+        voice: _Voice | None = None,
         seed: int = 0,
         progress: _Progress | None = None,
-        **options: bool | float | str | None,
+        **options: _Option,
     ) -> Audio: ...
     def warm_up(
         self,
         callers: int = 1,
         *,
-        voice: Voice | _Path | None = None,
+        voice: _Voice | None = None,
         language: str | None = None,
-        **options: bool | float | str | None,
+        **options: _Option,
     ) -> None: ...
     @property
     def voices(self) -> list[str]: ...
@@ -118,22 +151,64 @@ class Engine:
     def can_clone(self) -> bool: ...
     @property
     def fallbacks(self) -> list[str]: ...
+    def __reduce__(self) -> NoReturn: ...
 
 @final
 class Audio:
-    def __new__(cls, samples: ArrayLike, sample_rate: int) -> Audio: ...
+    def __new__(
+        cls,
+        samples: ArrayLike,
+        sample_rate: int,
+        words: Sequence[Word] = (),
+        marks: Sequence[Mark] = (),
+    ) -> Audio: ...
     @property
     def samples(self) -> NDArray[float32]: ...
     @property
     def sample_rate(self) -> int: ...
     @property
     def duration(self) -> float: ...
+    @property
+    def words(self) -> tuple[Word, ...]: ...
+    @property
+    def marks(self) -> tuple[Mark, ...]: ...
     def write(self, path: _Path) -> None: ...
     def encode(
         self, format: str = "wav", *, bit_rate: int | None = None, sample_rate: int | None = None
     ) -> bytes: ...
+    def captions(self, format: Literal["srt", "vtt", "json"] = "srt") -> str: ...
+    def write_captions(self, path: _Path) -> None: ...
     def plot(self, title: str = "") -> Plot: ...
     def _repr_html_(self) -> str: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class Word:
+    @property
+    def text(self) -> str: ...
+    @property
+    def display(self) -> str: ...
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def span(self) -> tuple[int, int]: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def piece(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class Mark:
+    def __new__(cls, name: str, time: float) -> Mark: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def time(self) -> float: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
@@ -155,6 +230,10 @@ class Chunk:
     def index(self) -> int: ...
     @property
     def start(self) -> int: ...
+    @property
+    def words(self) -> tuple[Word, ...]: ...
+    @property
+    def marks(self) -> tuple[Mark, ...]: ...
     @property
     def finish_reason(self) -> str | None: ...
 
@@ -180,9 +259,12 @@ class Ahead:
 
 @final
 class Voice:
+    def __new__(cls, data: bytes) -> Voice: ...
     @staticmethod
     def load(path: _Path) -> Voice: ...
     def save(self, path: _Path) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
     @property
     def family(self) -> str: ...
 
@@ -218,8 +300,30 @@ def pull(
     include: Sequence[str] | None = None,
     progress: _Progress | None = None,
 ) -> Path: ...
+@final
+class Server:
+    def __new__(
+        cls,
+        models: _Models | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8880,
+        **options: object,
+    ) -> Server: ...
+    @property
+    def url(self) -> str: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Server: ...
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None = None,
+        exception: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> None: ...
+
 def serve(
-    models: Engine | _Path | list[Engine | _Path] | None = None,
+    models: _Models | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 8880,

@@ -1,0 +1,274 @@
+"""Times of words, captions, markup, lexicons, and scripts of several voices."""
+
+import asyncio
+import copy
+import json
+import pickle
+
+import numpy
+import pytest
+from test_engine import program
+
+import orate
+
+TEXT = "Dr. Smith paid $3.50. Then, he left 🙂 for Boston – at last."
+
+
+def same(one, two):
+    return numpy.array_equal(one.samples, two.samples)
+
+
+def test_words_have_times_and_spans(engine):
+    audio = engine.say(TEXT, words=True, skip_unknown=True)
+    assert isinstance(audio.words, tuple) and audio.marks == ()
+    assert [word.text for word in audio.words][:4] == ["Dr. Smith", "paid", "$3.50", "Then"] or [
+        word.text for word in audio.words
+    ][:5] == ["Dr", "Smith", "paid", "$3.50", "Then"]
+    for word in audio.words:
+        start, end = word.span
+        assert TEXT[start:end] == word.text and word.text in word.display
+        assert word.source == "attention" and word.piece == 0
+        assert 0 <= word.start < word.end <= audio.duration
+    for word, following in zip(audio.words, audio.words[1:]):
+        assert word.end <= following.start and word.span[1] <= following.span[0]
+    # Nothing else changes.
+    assert engine.say(TEXT, skip_unknown=True).words == ()
+    assert same(engine.say(TEXT, skip_unknown=True), audio)
+
+
+def test_spans_are_in_characters(engine):
+    # Each of these characters takes two to four bytes.
+    text = "Ünö 🙂🙃 words. 東京 and café\n\nare 👩‍👩‍👧 far."
+    lexicon = {"東京": "Tokyo", "Ünö": "you know"}
+    audio = engine.say(text, words=True, lexicon=lexicon, skip_unknown=True)
+    spans = {word.text: word.span for word in audio.words}
+    assert {text: text_span for text, text_span in spans.items() if text in {"words", "and", "far"}} == {
+        name: (text.index(name), text.index(name) + len(name)) for name in ["words", "and", "far"]
+    }
+    assert all(text[slice(*word.span)] == word.text for word in audio.words)
+    assert "Ünö" in spans and "café" in spans and {"東京"} <= spans.keys() or {"東", "京"} <= spans.keys()
+    assert {word.piece for word in audio.words} == {0, 1}
+
+
+def test_streams_have_the_words_of_the_whole(engine, text):
+    chunks = list(engine.stream(text, words=True, raw=True))
+    whole = engine.say(text, words=True, raw=True)
+    assert [word for chunk in chunks for word in chunk.words] == list(whole.words)
+    assert [word.text for word in chunks[1].words] == "And this is the second one".split()
+    assert chunks[1].words[0].start >= chunks[1].start / 24_000
+    assert {word.piece for word in chunks[1].words} == {1}
+    assert [chunk.words for chunk in engine.stream(text)] == [(), ()]
+
+    async def read():
+        return [chunk async for chunk in engine.astream(text, words=True, raw=True)]
+
+    assert [chunk.words for chunk in asyncio.run(read())] == [chunk.words for chunk in chunks]
+
+
+def test_other_models_estimate(supertonic):
+    audio = supertonic.say("Hello there, all of you.", words=True, language="en")
+    assert [word.text for word in audio.words] == ["Hello", "there", "all", "of", "you"]
+    assert {word.source for word in audio.words} == {"estimated"}
+    assert "words: estimated" in audio.captions("vtt") and "words: estimated" in audio.captions("json")
+
+
+def test_words_are_frozen_values(engine):
+    audio = engine.say("Hello there.", words=True)
+    word = audio.words[0]
+    assert repr(word) == f"<orate.Word \"Hello\": {word.start:.2f} to {word.end:.2f} s>"
+    with pytest.raises(AttributeError):
+        word.start = 3.0
+    for again in [pickle.loads(pickle.dumps(word)), copy.copy(word), engine.say("Hello there.", words=True).words[0]]:
+        assert again == word and again is not word
+    assert word != audio.words[1]
+    mark = orate.Mark("a", 1.5)
+    assert pickle.loads(pickle.dumps(mark)) == mark and repr(mark) == '<orate.Mark "a": 1.50 s>'
+
+
+def test_captions_are_those_of_the_program(engine, tmp_path):
+    text = "Dr. Smith paid $3.50 – for “naïve” art. Then he left for Boston, where it rained all day long."
+    audio = engine.say(text, words=True)
+    for format in ["srt", "vtt", "json"]:
+        ours, theirs = tmp_path / f"ours.{format}", tmp_path / f"theirs.{format}"
+        audio.write_captions(ours)
+        command = ["say", text, "--device", "cpu", "--threads", "2", "-q", "-o", tmp_path / "a.wav"]
+        program(*command, "--captions", theirs)
+        assert ours.read_text() == theirs.read_text() == audio.captions(format)
+    assert audio.captions() == audio.captions("srt") and audio.captions().startswith("1\n00:00:00,")
+    words = json.loads(audio.captions("json"))["words"]
+    assert [tuple(word["span"]) for word in words] == [word.span for word in audio.words]
+    # Also those of audio that was put together, and of pickled audio.
+    chunks = list(engine.stream(text, words=True, raw=True))
+    samples = numpy.concatenate([chunk.samples for chunk in chunks])
+    joined = orate.Audio(samples, 24_000, [word for chunk in chunks for word in chunk.words])
+    assert joined.captions("json") == engine.say(text, words=True, raw=True).captions("json")
+    again = pickle.loads(pickle.dumps(audio))
+    assert again.words == audio.words and again.captions("vtt") == audio.captions("vtt") and same(again, audio)
+
+
+def test_captions_that_cannot_be(engine, tmp_path):
+    silent = engine.say("Hello.")
+    with pytest.raises(orate.InputError, match="words=True"):
+        silent.captions()
+    with pytest.raises(orate.InputError, match="words=True"):
+        silent.write_captions(tmp_path / "a.srt")
+    audio = engine.say("Hello.", words=True)
+    with pytest.raises(orate.InputError, match="format is `ass`; choose srt, vtt, json"):
+        audio.captions("ass")
+    with pytest.raises(orate.InputError, match=r"a\.txt: name a file that ends in \.srt, \.vtt or \.json"):
+        audio.write_captions(tmp_path / "a.txt")
+    with pytest.raises(orate.DeviceError, match="none"):
+        audio.write_captions(tmp_path / "none" / "a.srt")
+    with pytest.raises(TypeError, match="words"):
+        orate.Audio(audio.samples, 24_000, ["Hello"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ssml_and_tags(engine, tmp_path):
+    usual = engine.say("Hello there.")
+    ssml = "<speak>Hello <mark name='b'/>there.<break time='2s'/><mark name='end'/></speak>"
+    audio = engine.say(ssml, ssml=True)
+    assert abs(audio.duration - usual.duration - 2) < 0.01
+    assert audio.words == () and [mark.name for mark in audio.marks] == ["b", "end"]
+    with_words = engine.say(ssml, ssml=True, words=True)
+    assert [word.text for word in with_words.words] == ["Hello", "there"]
+    assert all(ssml[slice(*word.span)] == word.text for word in with_words.words)
+    assert with_words.marks == audio.marks and audio.marks[0].time == with_words.words[1].start
+    [chunk] = engine.stream(ssml, ssml=True)
+    assert chunk.words == () and len(chunk.marks) == 2
+    assert engine.say("[rate:0.8] Hello there.", tags=True).duration > 1.1 * usual.duration
+    assert pickle.loads(pickle.dumps(audio)).marks == audio.marks
+    # The program says the same.
+    program("say", ssml, "--ssml", "--device", "cpu", "--threads", "2", "-q", "-o", tmp_path / "a.wav")
+    assert audio.encode("wav") == (tmp_path / "a.wav").read_bytes()
+
+
+@pytest.mark.parametrize("text, how, words", [
+    ("<speak>Hello", {"ssml": True}, "line 1, column .*; "),
+    ("<speak>\n <break time='1h'/>Hello</speak>", {"ssml": True}, "line 2, column 2.*1h.*; "),
+    ("Hello [pause:long] there", {"tags": True}, "line 1, column 7.*long.*; "),
+    ("[voice:nobody] Hello", {"tags": True}, '"nobody"; there are default; `voices` adds more'),
+    ("[voice:/etc/passwd] Hello", {"tags": True}, '"/etc/passwd"; there are'),
+    ("<speak>Hello</speak>", {"ssml": True, "tags": True}, "ssml=True or tags=True, not both"),
+    ("Hello", {"voices": {"a": "default"}}, "ssml=True or tags=True"),
+    ("Hello", {"lexicon": {"a": " "}}, "`a` in the lexicon: no spelling"),
+    ("", {"lexicon": {"a": "b"}}, "nothing to say|empty|no text"),
+])
+def test_errors_of_markup_say_where_and_what_to_do(engine, text, how, words):
+    for call in [engine.say, engine.stream, engine.astream]:
+        with pytest.raises(orate.InputError, match=words):
+            call(text, **how)
+
+
+@pytest.mark.parametrize("how, words", [
+    ({"lexicon": 3}, "lexicon is a int; give a dict or the path of a file"),
+    ({"lexicon": {"a": 1}}, "words and spellings of a lexicon are str"),
+    ({"tags": "yes"}, "argument 'tags'"),
+    ({"seed": "one"}, "argument 'seed'"),
+    ({"voice": 3}, "voice is a int; give an orate.Voice, a name or a path"),
+    ({"tags": True, "voices": "F1"}, "voices is a str; give a dict by names"),
+    ({"tags": True, "voices": {"a": 3}}, r'voices\["a"\] is a int'),
+    ({"tags": True, "voices": {"a": ("F1", "M1")}}, r'voices\["a"\]: give an engine, its voice and a dict'),
+    ({"tags": True, "voices": {"a": {"sped": 1}}}, r'voices\["a"\] got an unexpected .*did you mean speed'),
+    ({"word": True}, r"say\(\) got .* 'word'; did you mean words"),
+    ({"lexikon": {}}, "did you mean lexicon"),
+])
+def test_wrong_types_are_type_errors(engine, how, words):
+    with pytest.raises(TypeError, match=words):
+        engine.say("Hello.", **how)
+
+
+def test_what_has_no_effect_is_a_warning(engine):
+    with pytest.warns(UserWarning, match="pitch"):
+        engine.say("<speak><prosody pitch='high'>Hello.</prosody></speak>", ssml=True)
+
+
+def test_lexicons_change_what_is_said_and_not_what_is_shown(engine, tmp_path):
+    file = tmp_path / "words.txt"
+    file.write_text("# names\nSQL = sequel\n")
+    for lexicon in [{"SQL": "sequel"}, file, str(file)]:
+        audio = engine.say("The SQL server.", lexicon=lexicon, words=True)
+        assert same(audio, engine.say("The sequel server."))
+        assert [word.text for word in audio.words] == ["The", "SQL", "server"]
+        assert audio.words[1].span == (4, 7)
+    assert same(engine.say("The SQL server.", lexicon={}), engine.say("The SQL server."))
+    assert same(
+        engine.say("[rate:1.0] The SQL server.", tags=True, lexicon={"SQL": "sequel"}),
+        engine.say("The sequel server."),
+    )
+    file.write_text("SQL = sequel\nnothing\n")
+    with pytest.raises(orate.InputError, match=r"words.txt.*line 2 of the lexicon: no `=`"):
+        engine.say("Hello.", lexicon=file)
+    with pytest.raises(orate.DeviceError, match="missing.txt"):
+        engine.say("Hello.", lexicon=tmp_path / "missing.txt")
+
+
+def test_a_dialogue_of_voices_and_models(engine, supertonic, chatterbox, recording):
+    text = "[voice:ada] Who is there? [voice:guest] Me, at three. [voice:M1] And me. [voice:clone] And I."
+    voice = chatterbox.clone(recording)
+    voices = {
+        "ada": "F1",
+        "guest": engine,
+        "clone": (chatterbox, voice, {"max_codes": 30, "seed": 9}),
+    }
+    speak = {"tags": True, "voices": voices, "language": "en", "raw": True}
+    audio = supertonic.say(text, words=True, **speak)
+    assert audio.sample_rate == supertonic.sample_rate
+    texts = [word.text for word in audio.words]
+    assert texts[:4] == ["Who", "is", "there", "Me"] and texts[-1] == "I"
+    assert all(text[slice(*word.span)] == word.text for word in audio.words)
+    sources = [word.source for word in audio.words]
+    assert sources[:3] == ["estimated"] * 3 and sources[3:6] == ["attention"] * 3
+    chunks = list(supertonic.stream(text, **speak))
+    assert [chunk.text for chunk in chunks if chunk.finish_reason is None][:2] != []
+    assert numpy.array_equal(numpy.concatenate([chunk.samples for chunk in chunks]), audio.samples)
+    # Each speaks as it does alone: the first by samples, the built-in voice by its length.
+    alone = supertonic.say("Who is there?", voice="F1", language="en", raw=True)
+    assert numpy.array_equal(chunks[0].samples, alone.samples)
+    guest = engine.say("Me, at three.", raw=True, silence=0)
+    silence = 0.3
+    assert abs(len(chunks[1].samples) / 8000 - guest.duration - silence) < 0.3
+
+    # Options hold for each engine that has them, and those of a voice for it alone.
+    slow = {**voices, "guest": (engine, {"speed": 0.7})}
+    shorter = list(supertonic.stream(text, **{**speak, "speed": 1.5}))
+    longer = list(supertonic.stream(text, **{**speak, "speed": 1.5, "voices": slow}))
+    assert len(shorter[1].samples) < len(longer[1].samples)
+    assert numpy.array_equal(shorter[0].samples, longer[0].samples)
+    list(supertonic.stream(text, exaggeration=0.7, **speak))
+    with pytest.raises(orate.InputError, match="exaggeration"):
+        supertonic.say("[voice:ada] Hello.", exaggeration=0.7, tags=True, voices={"ada": "F1"}, language="en")
+    with pytest.raises(orate.InputError, match="temperature"):
+        supertonic.say(text, **{**speak, "voices": {**voices, "ada": ("F1", {"temperature": 1})}})
+
+
+def test_voices_of_a_text_are_own_mixes_or_kept(supertonic, chatterbox, recording):
+    mix = supertonic.say("Hello.", voice="F1:0.5+M1:0.5", language="en")
+    assert same(supertonic.say("[voice:F1:0.5+M1:0.5] Hello.", tags=True, language="en"), mix)
+    named = supertonic.say("[voice:F1] Hello.", tags=True, voices={"F1": "M1"}, language="en")
+    assert same(named, supertonic.say("Hello.", voice="M1", language="en"))
+    orate.voices()["me"] = voice = chatterbox.clone(recording)
+    options = {"max_codes": 30, "tags": True}
+    kept = chatterbox.say("[voice:me] Hello.", **options)
+    assert same(kept, chatterbox.say("Hello.", voice=voice, max_codes=30))
+    with pytest.raises(orate.InputError, match='"you"; there are.*me'):
+        chatterbox.say("[voice:you] Hello.", **options)
+    # A file is named by the call, never by the text.
+    path = orate.voices().folder / "me.safetensors"
+    assert path.exists()
+    with pytest.raises(orate.InputError, match="the markup names a voice"):
+        chatterbox.say(f"<speak><voice name='{path}'>Hello.</voice></speak>", ssml=True, max_codes=30)
+    spoken = chatterbox.say("[voice:x] Hello.", voices={"x": path}, **options)
+    assert same(spoken, kept)
+
+
+def test_a_call_with_words_costs_little_more(engine):
+    import time
+
+    over = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        stream = engine.stream("Hi.", steps=1, words=True, tags=True, lexicon={"SQL": "sequel"})
+        assert [word.text for chunk in stream for word in chunk.words] == ["Hi"]
+        over.append(time.perf_counter() - begun - stream.seconds)
+    assert 0 < min(over) < 1e-3
