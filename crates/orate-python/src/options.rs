@@ -5,7 +5,7 @@ use crate::error::{Failure, Result};
 use crate::voice::Voice;
 use orate::{Cancel, ClonedVoice, Finish, Options, Value, VoiceStore};
 use pyo3::conversion::FromPyObjectOwned;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::path::{Path, PathBuf};
@@ -40,9 +40,12 @@ impl<'py> Keywords<'py> {
     pub fn typed<T: FromPyObjectOwned<'py>>(&mut self, name: &'static str) -> PyResult<Option<T>> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let py = value.py();
-        let named = |error: PyErr| match error.is_instance_of::<PyTypeError>(py) {
-            true => PyTypeError::new_err(format!("argument '{name}': {}", error.value(py))),
-            false => error,
+        let named = |error: PyErr| {
+            let problem = format!("argument '{name}': {}", error.value(py));
+            match error.is_instance_of::<PyOverflowError>(py) {
+                true => PyOverflowError::new_err(problem),
+                false => PyTypeError::new_err(problem),
+            }
         };
         value.extract().map(Some).map_err(|e: <T as FromPyObject<'_, 'py>>::Error| named(e.into()))
     }

@@ -94,7 +94,11 @@ impl Speech {
             Ok((name.clone(), speaker))
         };
         let cast = names.into_iter().map(speaker).collect::<Result<BTreeMap<_, _>>>()?;
-        let begin = || engine.stream_script(&script, &options, &|name| Ok(cast[name].clone()));
+        let begin = || {
+            // Also if nothing is spoken with them: an option that no engine has is an error.
+            engine.check(&options)?;
+            engine.stream_script(&script, &options, &|name| Ok(cast[name].clone()))
+        };
         Stream::begin(py, cancel, rate, words, begin)
     }
 }

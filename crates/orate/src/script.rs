@@ -48,7 +48,9 @@ impl Engine {
                     None => Speaker { engine: self.clone(), options: options.clone() },
                 };
                 let Speaker { engine, options } = with_style(speaker, segment, &mut warnings)?;
-                let options = Options { first_piece: pieces, ..options };
+                // Marks have the times of words.
+                let word_times = options.word_times || !segment.marks.is_empty();
+                let options = Options { first_piece: pieces, word_times, ..options };
                 engine.check_all(&options)?;
                 let chunks = engine.model().clone().speak(&segment.text, &options)?;
                 pieces += chunks.remaining();

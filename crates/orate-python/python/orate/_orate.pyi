@@ -1,7 +1,6 @@
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn, final
 
 from numpy import float32
@@ -21,6 +20,7 @@ __all__ = [
     "VoiceStore",
     "Word",
     "__version__",
+    "_word",
     "devices",
     "main",
     "pull",
@@ -314,13 +314,7 @@ class Server:
     def url(self) -> str: ...
     def close(self) -> None: ...
     def __enter__(self) -> Server: ...
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None = None,
-        exception: BaseException | None = None,
-        traceback: TracebackType | None = None,
-        /,
-    ) -> None: ...
+    def __exit__(self, *_exception: object) -> None: ...
 
 def serve(
     models: _Models | None = None,
@@ -329,5 +323,12 @@ def serve(
     port: int = 8880,
     **options: object,
 ) -> None: ...
+def _word(
+    text: str,
+    display: str,
+    span: tuple[int, int],
+    times: tuple[float, float, str, int],
+    details: tuple[bool, float, int],
+) -> Word: ...
 def voices(folder: _Path | None = None) -> VoiceStore: ...
 def main(args: Sequence[str]) -> int: ...

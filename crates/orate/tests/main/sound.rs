@@ -157,6 +157,10 @@ fn scripts_have_pauses_rates_and_marks() {
     assert_eq!((marks[0].name.as_str(), marks[0].time), ("a", after.start));
     assert_eq!(marks[1].name, "end");
     assert!(marks[1].time > after.end && marks.len() == 2);
+    let options = Options { word_times: true, ..options };
+    let stream = engine.stream_script(&script, &options, &engine.own_cast(&options)).expect("can be spoken");
+    let with_words = stream.flat_map(|chunk| chunk.expect("spoken").marks);
+    assert_eq!(with_words.collect::<Vec<_>>(), marks);
 }
 
 #[test]
