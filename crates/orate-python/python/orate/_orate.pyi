@@ -34,18 +34,8 @@ _Path = str | PathLike[str]
 _Progress = bool | Callable[[int, int], object]
 _Option = bool | float | str | None
 _Voice = Voice | _Path
-_Options = dict[str, Any]
-_Speaker = (
-    _Voice
-    | Engine
-    | tuple[Engine]
-    | tuple[Engine, _Voice | None]
-    | tuple[Engine, _Options]
-    | tuple[_Voice, _Options]
-    | tuple[Engine, _Voice | None, _Options]
-)
 _Model = Engine | _Path
-_Models = _Model | list[_Model] | tuple[_Model, ...] | Mapping[str, _Model]
+_Models = _Model | Sequence[_Model] | Mapping[str, _Model]
 
 @final
 class Engine:
@@ -73,7 +63,8 @@ class Engine:
         ssml: bool = False,
         tags: bool = False,
         lexicon: Mapping[str, str] | _Path | None = None,
-        voices: Mapping[str, _Speaker] | None = None,
+        # Voices, engines, or tuples of an engine, its voice and a dict of options.
+        voices: Mapping[str, object] | None = None,
         progress: _Progress | None = None,
         **options: _Option,
     ) -> Audio: ...
@@ -99,7 +90,8 @@ class Engine:
         ssml: bool = False,
         tags: bool = False,
         lexicon: Mapping[str, str] | _Path | None = None,
-        voices: Mapping[str, _Speaker] | None = None,
+        # Voices, engines, or tuples of an engine, its voice and a dict of options.
+        voices: Mapping[str, object] | None = None,
         **options: _Option,
     ) -> Stream: ...
     def astream(
@@ -114,7 +106,8 @@ class Engine:
         ssml: bool = False,
         tags: bool = False,
         lexicon: Mapping[str, str] | _Path | None = None,
-        voices: Mapping[str, _Speaker] | None = None,
+        # Voices, engines, or tuples of an engine, its voice and a dict of options.
+        voices: Mapping[str, object] | None = None,
         **options: _Option,
     ) -> AsyncGenerator[Chunk, None]: ...
     def clone(self, recording: _Path | bytes | Audio, *, transcript: str | None = None) -> Voice: ...
