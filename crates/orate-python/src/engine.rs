@@ -118,7 +118,7 @@ impl Engine {
     ///
     /// With `ssml`, the text is SSML; with `tags`, it has tags: [pause:1.5s] [voice:NAME] [rate:1.1]
     /// [lang:de]. `voices` says who speaks for the names in such a text: a dict of voices, engines, or tuples
-    /// of an engine, its voice, and a dict of its options. Other names are voices of this model, or kept ones.
+    /// of an engine, its voice and a dict of its options. Other names are voices of this model, or kept ones.
     /// `lexicon` is how to say words: a dict of spellings, or a file with a line "word = spelling" for each.
     ///
     /// >>> import orate

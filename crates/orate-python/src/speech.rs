@@ -1,6 +1,6 @@
 //! Calls that speak: text, markup, lexicon, and who speaks.
 
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::options::{self, Keywords, is_own, type_of, with_own, with_voice};
 use crate::stream::Stream;
 use anyhow::Context;
@@ -216,5 +216,5 @@ fn lexicon(value: &Bound<'_, PyAny>) -> Result<Lexicon> {
         let bytes = std::fs::read(&path)?;
         anyhow::Ok(Lexicon::parse(&bytes).map_err(orate::Error::from)?)
     });
-    Ok(read.with_context(|| path.display().to_string()).map_err(crate::error::Failure)?)
+    read.with_context(|| path.display().to_string()).map_err(Failure)
 }
