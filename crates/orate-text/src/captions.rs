@@ -108,8 +108,8 @@ pub fn vtt(words: &[TimedWord]) -> String {
     out
 }
 
-/// Words as JSON, in the form of [`json()`]: text, times in seconds, span in characters of `input`, source and
-/// piece.
+/// Words as JSON, in the form of [`json()`]: text, times in seconds, span in characters of `input`, source
+/// and piece.
 #[must_use]
 pub fn words_json(words: &[TimedWord], input: &str) -> Vec<Value> {
     let mut characters = Characters { text: input, bytes: 0, characters: 0 };
