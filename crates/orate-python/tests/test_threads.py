@@ -182,8 +182,9 @@ def test_async_errors_reach_the_task(engine):
 
 
 def test_a_thousand_streams_do_not_grow(supertonic):
-    def begin():
-        return supertonic.stream("One sentence.\n\nTwo sentences.\n\nThree.", language="en", steps=1)
+    def begin(**how):
+        text = "One sentence.\n\nTwo sentences.\n\nThree."
+        return supertonic.stream(text, language="en", steps=1, **how)
 
     async def leave():
         async for _ in supertonic.astream("One sentence.\n\nTwo sentences.", language="en", steps=1):
@@ -193,7 +194,8 @@ def test_a_thousand_streams_do_not_grow(supertonic):
         for i in range(count):
             match i % 4:
                 case 0:
-                    assert len(list(begin())) == 3
+                    chunks = list(begin(words=True, tags=True, lexicon={"SQL": "sequel"}))
+                    assert [len(chunk.words) for chunk in chunks] == [2, 2, 1]
                 case 1:
                     next(begin())
                 case 2:
