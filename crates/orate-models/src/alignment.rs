@@ -11,7 +11,7 @@ const MOST_PASSED: usize = 2;
 /// A weight below this counts as this much: attention may miss a letter.
 const LEAST_WEIGHT: f32 = 1e-4;
 
-/// Returns the frame, with a fraction, in which the sound of each letter begins. `map` is `[frames, letters]`,
+/// Returns the frame, with a fraction, in which the sound of each letter begins. `map` is `[frames, letters]`
 /// with any scale; attention is `lag` frames later than the sound. Empty if the map is not finite.
 pub(crate) fn starts(map: &[f32], letters: usize, lag: f32) -> Vec<f32> {
     let frames = map.len() / letters.max(1);

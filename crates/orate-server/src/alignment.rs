@@ -1,5 +1,5 @@
-//! Times of characters, which clients of ElevenLabs read: the characters of a word share its time evenly, those
-//! between words the pause.
+//! Times of characters, which clients of ElevenLabs read: the characters of a word share its time evenly,
+//! those between words the pause.
 
 use orate::TimedWord;
 use serde_json::{Value, json};

@@ -92,8 +92,8 @@ pub struct Args {
 
     /// Let texts arrive at random, RATE per second, and speak at most --streams of them at once
     ///
-    /// Each text arrives as often as --runs says. Printed are waiting times, times to first audio, throughput,
-    /// and how many chunks came too late for a player.
+    /// Each text arrives as often as --runs says. Prints waiting times, times to first audio, throughput, and
+    /// how many chunks came too late for a player.
     #[arg(long, value_name = "poisson:RATE", requires = "streams", hide_short_help = true)]
     arrivals: Option<arrivals::Rate>,
 

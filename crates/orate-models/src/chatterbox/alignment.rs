@@ -115,8 +115,8 @@ impl Watched {
     }
 }
 
-/// Returns when each character begins, in seconds of speech. `rows` `[codes, columns]` is the attention of the
-/// row of each of `codes`, and `columns_of` the column with which each character begins. Empty if the
+/// Returns when each character begins, in seconds of speech. `rows` `[codes, columns]` is the attention of
+/// the row of each of `codes`, and `columns_of` the column with which each character begins. Empty if the
 /// attention is not finite.
 pub(super) fn letter_times(rows: &[f32], codes: &[i32], columns: usize, columns_of: &[usize]) -> Vec<f32> {
     // What comes before a start is not spoken.

@@ -69,7 +69,8 @@ pub struct CacheSizes {
     pub capacity: usize,
     /// Their format.
     pub kv: CacheFormat,
-    /// Whether there is what [`super::alignment::Watched`] reads too: [`ALIGNED_KEYS`], [`ALIGNED`] and [`END_BIAS`].
+    /// Whether there is also what says which text a frame attends to: [`ALIGNED_KEYS`], [`ALIGNED`] and
+    /// [`END_BIAS`].
     pub watched: bool,
 }
 
