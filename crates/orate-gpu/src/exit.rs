@@ -17,11 +17,13 @@ use wgpu::{
     PipelineCompilationOptions, PollType, ShaderModuleDescriptor, ShaderSource,
 };
 
-/// Maximum time that the process waits for threads and devices at exit.
+/// Maximum time that the process waits for threads and devices at exit. A GPU may hang; a software rasterizer
+/// is only slow where the machine is busy.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const LONGEST_WAIT_FOR_SOFTWARE: Duration = Duration::from_secs(60);
 
 /// Devices to wait for, and the process in which they were opened.
-static OPEN: Mutex<Option<(HomeProcess, Vec<Weak<Gpu>>)>> = Mutex::new(None);
+static OPEN: Mutex<Option<(HomeProcess, Vec<(Weak<Gpu>, DeviceClass)>)>> = Mutex::new(None);
 
 /// Whether the process is exiting.
 static ENDING: AtomicBool = AtomicBool::new(false);
@@ -110,8 +112,8 @@ pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
         *open = Some((HomeProcess::current(), vec![]));
     }
     if let Some((_, devices)) = open.as_mut() {
-        devices.retain(|gpu| gpu.strong_count() > 0);
-        devices.push(Arc::downgrade(gpu));
+        devices.retain(|(gpu, _)| gpu.strong_count() > 0);
+        devices.push((Arc::downgrade(gpu), gpu.info.class));
     }
     Ok(())
 }
@@ -124,8 +126,10 @@ extern "C" fn end() {
     DEPTH.set(1);
     ENDING.store(true, Ordering::SeqCst);
     let start = Instant::now();
+    let is_software = devices.iter().any(|(_, class)| *class == DeviceClass::Software);
+    let longest = if is_software { LONGEST_WAIT_FOR_SOFTWARE } else { LONGEST_WAIT };
     while INSIDE.load(Ordering::SeqCst) > 0 {
-        if start.elapsed() > LONGEST_WAIT {
+        if start.elapsed() > longest {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -133,8 +137,8 @@ extern "C" fn end() {
     // On a thread of its own: thread-local values of this one, which wgpu uses, may be gone already.
     let wait = move || {
         DEPTH.set(1);
-        for gpu in devices.iter().filter_map(Weak::upgrade) {
-            let timeout = Some(LONGEST_WAIT.saturating_sub(start.elapsed()));
+        for gpu in devices.iter().filter_map(|(gpu, _)| gpu.upgrade()) {
+            let timeout = Some(longest.saturating_sub(start.elapsed()));
             let _ = polled(|| gpu.device.poll(PollType::Wait { submission_index: None, timeout }));
         }
     };

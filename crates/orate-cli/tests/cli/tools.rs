@@ -416,6 +416,7 @@ fn bench_prints_what_comparisons_read() {
 #[test]
 fn bench_serves_texts_that_arrive_at_random() {
     let folder = Folder::new();
+    folder.write("blank.txt", " \n\n");
     folder.write("texts.txt", "Good morning.\n\nThe kettle is on.\n");
     let args = ["bench", "--streams", "2", "--arrivals", "poisson:50", "--texts", "texts.txt", "--runs", "3"];
     let json = folder.orate(&[&args[..], &["--json"]].concat()).ok().json();
@@ -438,6 +439,11 @@ fn bench_serves_texts_that_arrive_at_random() {
         (2, &["--streams", "2", "--texts", "texts.txt"], &["--arrivals"]),
         (2, &["--streams", "2", "--texts", "0"], &["1 to 10000"]),
         (1, &["--streams", "2", "--arrivals", "poisson:2", "--texts", "none.txt"], &["none.txt"]),
+        (
+            2,
+            &["--streams", "2", "--arrivals", "poisson:2", "--texts", "blank.txt"],
+            &["blank.txt", "no text"],
+        ),
     ] {
         folder.orate(&[&["bench"], args].concat()).fails(status, words);
     }

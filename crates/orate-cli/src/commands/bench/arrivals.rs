@@ -2,6 +2,7 @@
 
 use super::{Args, ms};
 use crate::engine_report::{engine_json, precision_text, with};
+use crate::failure::UsageError;
 use crate::input;
 use crate::measure::peak_rss_mb;
 use crate::print;
@@ -52,6 +53,10 @@ pub fn run(
     };
     let texts: Vec<String> =
         all.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if texts.is_empty() {
+        let file = file.unwrap_or(Path::new("--text"));
+        return Err(UsageError(format!("{}: no text in it; give one in each line", file.display())).into());
+    }
     for text in &texts {
         // What cannot be spoken is an error before anything is timed.
         drop(engine.stream(text, options)?);
