@@ -12,10 +12,16 @@ mod pcm;
 use crate::error::{AudioError, Result, check_sample_rate, check_samples};
 use crate::format::{AudioFormat, WavFormat};
 use crate::stream_resampler::StreamResampler;
+use crate::tags::Tags;
 
 /// Encoder of one format, for finite samples at the rate of the stream. It neither seeks nor starts threads,
 /// and its memory is bounded.
 trait Encode: Send {
+    /// Sets what the header says about the file, before it is written. Formats without tags leave it out.
+    fn set_tags(&mut self, _tags: &Tags) -> Result<()> {
+        Ok(())
+    }
+
     /// Appends the header.
     fn begin(&mut self, bytes: &mut Vec<u8>) -> Result<()>;
 
@@ -98,6 +104,23 @@ impl StreamEncoder {
             return Ok(encoder);
         }
         Ok(Self { resampler: Some(StreamResampler::new(sample_rate, rate)?), ..encoder })
+    }
+
+    /// As [`new`](Self::new), with title, author and chapters for formats that have them: MP3 (with the feature
+    /// `chapters`) and Opus.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new), and [`AudioError::Encode`] if the encoder refuses the tags.
+    pub fn tagged(
+        format: AudioFormat,
+        sample_rate: u32,
+        settings: &EncoderSettings,
+        tags: &Tags,
+    ) -> Result<Self> {
+        let mut encoder = Self::new(format, sample_rate, settings)?;
+        encoder.encoder.set_tags(tags)?;
+        Ok(encoder)
     }
 
     /// As [`new`](Self::new), from the input rate of an unused resampler to its output rate. The filter of a

@@ -14,7 +14,8 @@
 //! | change that of a stream | [`StreamResampler`] |
 //! | prepare speech for encoders | [`normalize_loudness`], [`trim_silence`] |
 //! | make features | [`LogMel`], or [`Stft`], [`MelFilterBank`], [`log_compress`] |
-//! | measure | [`peak_dbfs`], [`true_peak_dbtp`], [`rms_dbfs`], [`integrated_loudness`] |
+//! | measure | [`peak_dbfs`], [`true_peak_dbtp`], [`rms_dbfs`], [`integrated_loudness`], [`LoudnessMeter`] |
+//! | write an audiobook | `M4bWriter` (feature `chapters`), [`AudioWriter::create_tagged`] with [`Tags`] |
 //! | finish speech for listeners | [`PieceFinisher`], [`Leveler`] |
 //! | compare | [`snr_db`], [`log_spectral_distance_db`] |
 //! | draw | [`plot_png`] |
@@ -42,6 +43,8 @@ mod format;
 mod goldens;
 mod log_mel;
 mod loudness;
+#[cfg(feature = "chapters")]
+mod m4b;
 mod mel;
 mod output;
 mod plot;
@@ -50,6 +53,7 @@ mod reference;
 mod resample;
 mod stft;
 mod stream_resampler;
+mod tags;
 mod trim;
 mod true_peak;
 mod wav_length;
@@ -62,7 +66,9 @@ pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use finish::{Finish, Level, Leveler, Loudness, Margins, PieceEdges, PieceFinisher, gain_for};
 pub use format::{AudioFormat, to_pcm16};
 pub use log_mel::{Compression, LogMel, LogMelConfig};
-pub use loudness::{integrated_loudness, normalize_loudness, peak, peak_dbfs, rms_dbfs};
+pub use loudness::{LoudnessMeter, integrated_loudness, normalize_loudness, peak, peak_dbfs, rms_dbfs};
+#[cfg(feature = "chapters")]
+pub use m4b::M4bWriter;
 pub use mel::{MelConfig, MelFilterBank, MelScale, log_compress, log_compress_whisper};
 pub use output::{check_output, write_output};
 pub use plot::{plot_png, plot_png_bytes};
@@ -71,6 +77,7 @@ pub use reference::{ReferenceOptions, Trim, check_recording, prepare_reference, 
 pub use resample::{SincFilter, resample, resample_sinc};
 pub use stft::{Padding, Spectrogram, Stft, StftConfig, Window, hann, reflect_pad};
 pub use stream_resampler::StreamResampler;
+pub use tags::{ChapterMark, Tags};
 pub use trim::trim_silence;
 pub use true_peak::true_peak_dbtp;
 pub use writer::{AudioWriter, write_audio};

@@ -208,6 +208,60 @@ impl LoudnessHistogram {
     }
 }
 
+/// Integrated loudness (ITU-R BS.1770-4) of sound that arrives piece by piece, in bounded memory.
+///
+/// ```
+/// let mut meter = orate_audio::LoudnessMeter::new(48_000)?;
+/// assert_eq!(meter.integrated(), f64::NEG_INFINITY);
+/// let tone: Vec<f32> = (0..48_000).map(|i| (i as f32 * 0.1305).sin()).collect();
+/// tone.chunks(1000).for_each(|piece| meter.push(piece));
+/// assert!((meter.integrated() + 3.01).abs() < 0.1);
+/// # Ok::<(), orate_audio::AudioError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LoudnessMeter {
+    blocks: LoudnessBlocks,
+    histogram: LoudnessHistogram,
+    /// Whether a block is complete.
+    has_block: bool,
+}
+
+impl LoudnessMeter {
+    /// Prepares to measure sound with this sample rate in Hz.
+    ///
+    /// # Errors
+    ///
+    /// [`AudioError::SampleRate`](crate::AudioError::SampleRate).
+    pub fn new(sample_rate: u32) -> Result<Self> {
+        check_sample_rate(sample_rate)?;
+        let blocks = LoudnessBlocks::new(sample_rate);
+        Ok(Self { blocks, histogram: LoudnessHistogram::new(), has_block: false })
+    }
+
+    /// Takes samples. Those that are not finite count as silence.
+    pub fn push(&mut self, samples: &[f32]) {
+        for &x in samples {
+            let x = if x.is_finite() { f64::from(x) } else { 0.0 };
+            if let Some(power) = self.blocks.push(x) {
+                self.histogram.push(power);
+                self.has_block = true;
+            }
+        }
+    }
+
+    /// Loudness so far in LUFS, as by [`integrated_loudness`] within 0.1 LU; minus infinity for silence.
+    pub fn integrated(&self) -> f64 {
+        if !self.has_block {
+            let loudness = lufs(self.blocks.mean());
+            return if loudness > ABSOLUTE_GATE { loudness } else { f64::NEG_INFINITY };
+        }
+        match self.histogram.integrated() {
+            (loudness, 1..) => loudness,
+            _ => f64::NEG_INFINITY,
+        }
+    }
+}
+
 fn lufs(mean_square: f64) -> f64 {
     -0.691 + 10.0 * mean_square.log10()
 }

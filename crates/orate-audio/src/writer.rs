@@ -9,6 +9,7 @@ use crate::encode::{EncoderSettings, StreamEncoder};
 use crate::error::{AudioError, Result};
 use crate::format::{AudioFormat, WavFormat};
 use crate::output::{create, write_error};
+use crate::tags::Tags;
 
 /// Maximum bytes of samples in a WAV file: its 32-bit size field, less any header.
 const MAX_WAV_DATA_BYTES: u64 = u32::MAX as u64 - 1024;
@@ -61,8 +62,23 @@ impl AudioWriter {
     /// As for [`StreamEncoder::new`], and [`AudioError::Create`] if the folder is missing or may not be
     /// written to.
     pub fn create(path: impl AsRef<Path>, sample_rate: u32, format: AudioFormat) -> Result<Self> {
+        Self::create_tagged(path, sample_rate, format, &Tags::default())
+    }
+
+    /// As [`create`](Self::create), with title, author and chapters for formats that have them, as in
+    /// [`StreamEncoder::tagged`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`create`](Self::create).
+    pub fn create_tagged(
+        path: impl AsRef<Path>,
+        sample_rate: u32,
+        format: AudioFormat,
+        tags: &Tags,
+    ) -> Result<Self> {
         let path = path.as_ref();
-        let encoder = StreamEncoder::new(format, sample_rate, &EncoderSettings::default())?;
+        let encoder = StreamEncoder::tagged(format, sample_rate, &EncoderSettings::default(), tags)?;
         let mut open = Open { encoder, output: create(path)?, bytes: vec![] };
         if !open.output.is_seekable() {
             // Players want the header at once.

@@ -56,7 +56,8 @@ impl Format {
         )))
     }
 
-    fn of_file(self) -> AudioFormat {
+    /// The format of files.
+    pub fn of_file(self) -> AudioFormat {
         match self {
             Format::Wav16 => AudioFormat::Wav16,
             Format::WavFloat => AudioFormat::WavFloat,

@@ -116,17 +116,25 @@ impl OutputArgs {
             let problem = "the sound is written there; name another file, such as speech.png";
             return Err(UsageError(format!("--plot {}: {problem}", picture.display())).into());
         }
-        inputs.extend(engine.inputs());
+        inputs.extend(self.inputs(engine, voice));
+        output.path.iter().try_for_each(|path| outputs::check("-o", path, &inputs))?;
+        self.plot.iter().try_for_each(|path| outputs::check("--plot", path, &inputs))?;
+        others.iter().try_for_each(|(option, path)| outputs::check(option, path, &inputs))?;
+        Ok(output)
+    }
+}
+
+impl OutputArgs {
+    /// Files of model and voices, which no output may replace.
+    pub fn inputs(&self, engine: &EngineArgs, voice: &VoiceArgs) -> Vec<Input> {
+        let mut inputs = engine.inputs();
         inputs.extend(voice.reference.iter().map(|path| ("the recording", path.clone())));
         // Each part of a mix may be a file with a weight after it.
         for part in voice.voice.iter().flat_map(|voice| voice.split('+')) {
             let file = part.rsplit_once(':').map_or(part, |(file, _)| file);
             inputs.extend([part, file].map(|file| ("the voice", PathBuf::from(file))));
         }
-        output.path.iter().try_for_each(|path| outputs::check("-o", path, &inputs))?;
-        self.plot.iter().try_for_each(|path| outputs::check("--plot", path, &inputs))?;
-        others.iter().try_for_each(|(option, path)| outputs::check(option, path, &inputs))?;
-        Ok(output)
+        inputs
     }
 }
 

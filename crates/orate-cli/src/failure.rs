@@ -72,6 +72,12 @@ fn message(error: &anyhow::Error) -> Vec<String> {
 
 /// A hint at the option that helps; the library does not know the flags.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    #[cfg(feature = "books")]
+    if let Some(orate_book::WorkError::Other { .. } | orate_book::WorkError::Damaged { .. }) =
+        error.chain().find_map(|cause| cause.downcast_ref())
+    {
+        return Some(" with --restart");
+    }
     match error.chain().find_map(|cause| cause.downcast_ref())? {
         orate::Error::Model(e) if matches!(**e, ModelError::Text(TextError::Unsupported { .. })) => {
             Some("; or leave them out with --skip-unknown")

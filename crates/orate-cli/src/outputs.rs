@@ -52,14 +52,19 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 
 /// Whether an output is a file of a model's folder. Audio that an earlier run wrote there may be replaced.
 fn is_part_of(output: &Path, folder: &Path) -> bool {
-    let ending = output.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
-    if !folder.is_dir() || !ending.is_some_and(|e| MODEL_FILES.contains(&e.as_str())) {
+    if !folder.is_dir() || !is_model_file(output) {
         return false;
     }
     match (output.canonicalize(), folder.canonicalize()) {
         (Ok(output), Ok(folder)) => output.starts_with(folder),
         _ => false,
     }
+}
+
+/// Whether a file may be part of a model, by its extension.
+pub fn is_model_file(path: &Path) -> bool {
+    let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    ending.is_some_and(|e| MODEL_FILES.contains(&e.as_str()))
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ pub struct Mp3 {
     frames: u64,
     /// Bytes that the frames so far fall short of the bit rate, times `sample_rate`.
     lacking: u32,
+    /// Tag before the first frame.
+    #[cfg(feature = "chapters")]
+    tag: Vec<u8>,
 }
 
 impl Mp3 {
@@ -49,6 +52,8 @@ impl Mp3 {
             block,
             frames: 0,
             lacking: 0,
+            #[cfg(feature = "chapters")]
+            tag: vec![],
         })
     }
 
@@ -68,7 +73,16 @@ impl Mp3 {
 }
 
 impl Encode for Mp3 {
-    fn begin(&mut self, _: &mut Vec<u8>) -> Result<()> {
+    #[cfg(feature = "chapters")]
+    fn set_tags(&mut self, tags: &crate::tags::Tags) -> Result<()> {
+        self.tag = crate::tags::id3(tags)?;
+        Ok(())
+    }
+
+    #[cfg_attr(not(feature = "chapters"), expect(unused_variables, reason = "a stream begins with a frame"))]
+    fn begin(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        #[cfg(feature = "chapters")]
+        bytes.append(&mut self.tag);
         Ok(())
     }
 

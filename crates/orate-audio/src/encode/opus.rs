@@ -1,9 +1,10 @@
 //! Opus in Ogg, packets of 20 ms.
 
-use opus_pure::{Application, Error, MAX_PACKET_BYTES, OggOpusWriter, OpusEncoder, OpusHead};
+use opus_pure::{Application, Error, MAX_PACKET_BYTES, OggOpusWriter, OpusEncoder, OpusHead, OpusTags};
 
 use super::Encode;
 use crate::error::{AudioError, Result};
+use crate::tags::Tags;
 
 /// Packets on each of the first pages: one, so that players start at once.
 const FIRST_PAGES: u64 = 5;
@@ -17,6 +18,7 @@ const GRANULE_RATE: u64 = 48_000;
 pub struct Opus {
     encoder: OpusEncoder,
     head: OpusHead,
+    tags: OpusTags,
     /// `None` before the beginning and after the end.
     writer: Option<OggOpusWriter<Vec<u8>>>,
     /// Samples of the packet that is not complete.
@@ -40,6 +42,7 @@ impl Opus {
         let block = sample_rate as usize / 50;
         Ok(Self {
             head: OpusHead::for_encoder(&encoder, sample_rate),
+            tags: OpusTags::new(),
             encoder,
             writer: None,
             pending: Vec::with_capacity(block),
@@ -74,8 +77,30 @@ impl Opus {
 }
 
 impl Encode for Opus {
+    fn set_tags(&mut self, tags: &Tags) -> Result<()> {
+        let texts = [("TITLE", &tags.title), ("ALBUM", &tags.album), ("ARTIST", &tags.artist)];
+        for (name, text) in texts.into_iter().chain([("LANGUAGE", &tags.language)]) {
+            if let Some(text) = text {
+                self.tags.push(name, text).map_err(failed)?;
+            }
+        }
+        if let Some((number, count)) = tags.track {
+            self.tags.push("TRACKNUMBER", &number.to_string()).map_err(failed)?;
+            self.tags.push("TRACKTOTAL", &count.to_string()).map_err(failed)?;
+        }
+        for (i, chapter) in tags.chapters.iter().enumerate() {
+            let ms = (chapter.start * 1000.0).round() as u64;
+            let (h, m, s, ms) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000);
+            let (name, time) = (format!("CHAPTER{i:03}"), format!("{h:02}:{m:02}:{s:02}.{ms:03}"));
+            self.tags.push(&name, &time).map_err(failed)?;
+            self.tags.push(&format!("{name}NAME"), &chapter.title).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
-        let mut writer = OggOpusWriter::new(vec![], self.head.clone()).map_err(failed)?;
+        let mut writer =
+            OggOpusWriter::with_tags(vec![], self.head.clone(), self.tags.clone()).map_err(failed)?;
         bytes.append(writer.get_mut().expect("the writer is open"));
         self.writer = Some(writer);
         Ok(())

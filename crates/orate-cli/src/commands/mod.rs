@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
 mod bench;
+#[cfg(feature = "books")]
+mod book;
 mod cache;
 mod completions;
 mod convert;

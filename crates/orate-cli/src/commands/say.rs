@@ -2,6 +2,8 @@
 
 use crate::args::EngineArgs;
 use crate::cast::{self, Role};
+#[cfg(feature = "books")]
+use crate::commands::book::{self, BookArgs};
 use crate::delivery::{Delivery, OutputArgs, VoiceArgs};
 use crate::input;
 use crate::interrupt::Interrupt;
@@ -18,7 +20,7 @@ use std::time::Instant;
 Examples:
   orate say \"Good morning.\"                        writes speech.wav
   orate say \"Good morning.\" -o morning.flac
-  orate say --file book.txt -o book.wav
+  orate say --file book.epub -o book.m4b           chapters; goes on after a kill
   fortune | orate say -o - | aplay                 plays while it speaks
   orate say -o - --format raw < text.txt | ffmpeg -f s16le -ar 24000 -i - out.ogg
   orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3 --lang en --steps 8 --seed 7
@@ -31,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "TEXT")]
     pub text: Vec<String>,
 
-    /// Read the text from a file (UTF-8)
+    /// Read the text from a file (UTF-8); books: .epub, .md, .html
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     pub file: Option<PathBuf>,
 
@@ -47,6 +49,10 @@ pub struct Args {
     /// Runaway speech (looping or endless) is then not retried, as part of it has been written.
     #[arg(long, hide_short_help = true)]
     pub stream: bool,
+
+    #[cfg(feature = "books")]
+    #[command(flatten)]
+    pub book: BookArgs,
 
     #[command(flatten)]
     pub voice: VoiceArgs,
@@ -167,12 +173,16 @@ impl SpeechArgs {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     cast::check(&args.speech.cast, args.speech.ssml || args.speech.tags)?;
+    #[cfg(feature = "books")]
+    if book::is_book(args) {
+        return book::run(args);
+    }
     let text_file = args.file.iter().map(|path| ("the text", path.clone()));
     let lexicon = args.speech.lexicon.iter().map(|path| ("the lexicon", path.clone()));
     let read: Vec<_> = text_file.chain(lexicon).chain(cast::inputs(&args.speech.cast)).collect();
     let captions: Vec<_> = args.captions.iter().map(|path| ("--captions", path.as_path())).collect();
     let output = args.output.check(read, (&args.engine, &args.voice), &captions)?;
-    let mut text = input::read(&args.text, args.file.as_deref())?;
+    let mut text = text(args)?;
     let delivery = Delivery::open((&args.output, &args.engine, &args.voice), output, started)?;
     let engine = &delivery.engine;
     // Not earlier: while the user types the text, Ctrl-C should simply end the program.
@@ -213,6 +223,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "options": own.as_json(),
     });
     delivery.report(&speech, &beginning, more)
+}
+
+/// The text to speak.
+fn text(args: &Args) -> anyhow::Result<String> {
+    #[cfg(feature = "books")]
+    if let Some(file) = &args.file
+        && let Some(text) = book::text(file)?
+    {
+        return Ok(text);
+    }
+    input::read(&args.text, args.file.as_deref())
 }
 
 /// First characters of a text, white space collapsed.

@@ -1,0 +1,355 @@
+//! HTML and XHTML: what of a page is read aloud.
+//!
+//! A page is read token by token, without a tree, so time and memory are linear in its size however deep its
+//! elements are nested. Left out are scripts, styles, navigation, pictures, code blocks, formulas, forms,
+//! hidden parts, page numbers, marks of notes and the notes themselves.
+
+use crate::book::{Block, Book, Line, by_headings};
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts, states,
+};
+use std::cell::RefCell;
+use std::mem::take;
+
+/// Whether `<title/>` has content, as in HTML, or none, as in XML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Syntax {
+    Html,
+    Xhtml,
+}
+
+impl Syntax {
+    /// Syntax of a page without a media type.
+    pub fn of(text: &str) -> Syntax {
+        let start = text.trim_start().get(..400).unwrap_or(text);
+        let is_xml = start.starts_with("<?xml") || start.contains("http://www.w3.org/1999/xhtml");
+        if is_xml { Syntax::Xhtml } else { Syntax::Html }
+    }
+}
+
+/// A page.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub title: Option<String>,
+    pub author: Option<String>,
+    pub language: Option<String>,
+    /// What is read aloud, each with the ids of elements that begin before it.
+    pub blocks: Vec<(Vec<String>, Block)>,
+}
+
+impl Page {
+    pub fn into_book(self) -> Book {
+        let (heading, chapters) = by_headings(self.blocks.into_iter().map(|(_, block)| block).collect());
+        let authors = self.author.into_iter().collect();
+        Book { title: self.title.or(heading), authors, language: self.language, chapters }
+    }
+}
+
+/// Reads a page.
+pub(crate) fn read(text: &str, syntax: Syntax) -> Page {
+    let state = State { syntax, ..State::default() };
+    let tokenizer = Tokenizer::new(Reader(RefCell::new(state)), TokenizerOpts::default());
+    let input = BufferQueue::default();
+    // A tendril holds up to 4 GiB; the text is shorter.
+    input.push_back(StrTendril::from_slice(text));
+    // Returns at each end of a script.
+    while !input.is_empty() {
+        let _ = tokenizer.feed(&input);
+    }
+    tokenizer.end();
+    let mut state = tokenizer.sink.0.into_inner();
+    state.end_block();
+    state.page
+}
+
+/// Elements whose content is not read aloud.
+const SKIPPED: [&str; 24] = [
+    "applet", "area", "audio", "button", "canvas", "datalist", "dialog", "head", "iframe", "map", "math",
+    "nav", "noscript", "object", "pre", "rp", "rt", "script", "select", "style", "svg", "template",
+    "textarea", "video",
+];
+
+/// Elements without content and end tag.
+const VOID: [&str; 13] =
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
+
+/// Elements inside a line. All others begin and end one.
+const INLINE: [&str; 40] = [
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "embed",
+    "font", "i", "img", "input", "ins", "kbd", "label", "link", "mark", "meta", "meter", "output", "q", "rb",
+    "ruby", "s", "samp", "small", "span", "strong", "sub", "sup", "time", "tt", "u", "var",
+];
+
+/// Elements that the next one of the same name ends.
+const OPTIONAL_END: [&str; 9] = ["dd", "dt", "li", "option", "p", "rp", "rt", "td", "th"];
+
+/// Kinds of content, by `epub:type` and `role`, that is not read aloud.
+const SKIPPED_KINDS: [&str; 17] = [
+    "doc-endnote",
+    "doc-endnotes",
+    "doc-footnote",
+    "doc-noteref",
+    "doc-pagebreak",
+    "doc-pagelist",
+    "doc-toc",
+    "endnote",
+    "endnotes",
+    "footnote",
+    "footnotes",
+    "noteref",
+    "page-list",
+    "pagebreak",
+    "rearnote",
+    "rearnotes",
+    "toc",
+];
+
+struct Reader(RefCell<State>);
+
+#[derive(Default)]
+struct State {
+    syntax: Syntax,
+    page: Page,
+    /// Text of the block that is being read.
+    line: Line,
+    /// Level of the heading that is being read.
+    heading: Option<u8>,
+    /// Ids since the last block.
+    ids: Vec<String>,
+    /// Element that is left out, and how many of its name are open.
+    skipped: Option<(String, usize)>,
+    /// Whether the text of `title` is being read, which is in `head`.
+    in_title: bool,
+    title: Line,
+    /// Lengths of the line where a link to a place of the book, and a raised text, began.
+    link: Option<usize>,
+    raised: Option<usize>,
+}
+
+impl Default for Syntax {
+    fn default() -> Self {
+        Syntax::Html
+    }
+}
+
+impl TokenSink for Reader {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _: u64) -> TokenSinkResult<()> {
+        let mut state = self.0.borrow_mut();
+        match token {
+            Token::CharacterTokens(text) => state.text(&text),
+            Token::TagToken(tag) => {
+                // XHTML may give names a prefix.
+                let name = tag.name.rsplit(':').next().unwrap_or_default().to_ascii_lowercase();
+                match tag.kind {
+                    TagKind::StartTag => return state.start(&name, &tag),
+                    TagKind::EndTag => state.end(&name),
+                }
+            }
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+
+    /// Whether CDATA sections are text.
+    fn adjusted_current_node_present_but_not_in_html_namespace(&self) -> bool {
+        self.0.borrow().syntax == Syntax::Xhtml
+    }
+}
+
+impl State {
+    fn text(&mut self, text: &str) {
+        if self.in_title {
+            self.title.push(text);
+        } else if self.skipped.is_none() {
+            self.line.push(text);
+        }
+    }
+
+    fn start(&mut self, name: &str, tag: &Tag) -> TokenSinkResult<()> {
+        let is_empty = VOID.contains(&name) || (tag.self_closing && self.syntax == Syntax::Xhtml);
+        let raw = match name {
+            _ if is_empty => None,
+            "title" => Some(states::Rcdata),
+            "textarea" => Some(states::Rcdata),
+            "script" => Some(states::ScriptData),
+            "style" | "xmp" | "iframe" | "noembed" | "noframes" => Some(states::Rawtext),
+            _ => None,
+        };
+        self.begin(name, tag, is_empty);
+        match raw {
+            Some(kind) => TokenSinkResult::RawData(kind),
+            None if name == "plaintext" => TokenSinkResult::Plaintext,
+            None => TokenSinkResult::Continue,
+        }
+    }
+
+    fn begin(&mut self, name: &str, tag: &Tag, is_empty: bool) {
+        let attribute = |wanted: &str| {
+            let found = tag.attrs.iter().find(|a| (*a.name.local).eq_ignore_ascii_case(wanted));
+            found.map(|a| &*a.value)
+        };
+        match name {
+            "html" => {
+                let language = attribute("lang").or(attribute("xml:lang"));
+                self.page.language = self.page.language.take().or(language.map(str::to_owned));
+            }
+            "meta" if attribute("name").is_some_and(|name| name.eq_ignore_ascii_case("author")) => {
+                let mut line = Line::default();
+                line.push(attribute("content").unwrap_or_default());
+                self.page.author = line.take();
+            }
+            // Pictures have titles, too.
+            "title" if !is_empty && self.skipped.as_ref().is_none_or(|(name, _)| name == "head") => {
+                self.in_title = self.page.title.is_none();
+                if self.skipped.is_none() {
+                    self.skipped = Some(("title".to_owned(), 1));
+                }
+                return;
+            }
+            "body" => self.skipped = None,
+            _ => {}
+        }
+        if let Some((skipped, depth)) = &mut self.skipped {
+            if skipped == name && !is_empty {
+                if *depth > 1 || self.syntax == Syntax::Xhtml || !OPTIONAL_END.contains(&name) {
+                    *depth += 1;
+                    return;
+                }
+                self.skipped = None;
+            } else {
+                return;
+            }
+        }
+        let kinds = [attribute("epub:type"), attribute("role")].into_iter().flatten();
+        let is_kind = kinds.flat_map(str::split_whitespace).any(|kind| SKIPPED_KINDS.contains(&kind));
+        let is_hidden = attribute("hidden").is_some_and(|value| value != "until-found")
+            || attribute("aria-hidden").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        if let Some(id) = attribute("id").or(attribute("name").filter(|_| name == "a")) {
+            self.end_line_before(name);
+            self.ids.push(id.to_owned());
+        }
+        if SKIPPED.contains(&name) || is_kind || is_hidden {
+            if !INLINE.contains(&name) {
+                self.end_line_before(name);
+            }
+            if !is_empty {
+                self.skipped = Some((name.to_owned(), 1));
+            }
+            return;
+        }
+        match name {
+            "br" | "wbr" if self.heading.is_some() => self.line.separate("."),
+            "br" => self.line.push(" "),
+            "wbr" => {}
+            "hr" => {
+                self.end_block();
+                self.add(Block::Break);
+            }
+            "td" | "th" if self.line.len() > 0 => self.line.separate(","),
+            "td" | "th" => {}
+            "a" if !is_empty => {
+                let leads_inside = attribute("href").is_some_and(|href| href.contains('#'));
+                self.link = leads_inside.then(|| self.line.len());
+            }
+            "sup" if !is_empty => self.raised = Some(self.line.len()),
+            name if INLINE.contains(&name) => {}
+            name => {
+                self.end_line_before(name);
+                if let Some(level) = heading(name).filter(|_| !is_empty) {
+                    self.end_block();
+                    self.heading = Some(level);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, name: &str) {
+        if name == "title" {
+            if take(&mut self.in_title) {
+                self.page.title = self.title.take();
+            }
+            if self.skipped.as_ref().is_some_and(|(skipped, _)| skipped == "title") {
+                self.skipped = None;
+            }
+            return;
+        }
+        if let Some((skipped, depth)) = &mut self.skipped {
+            if skipped == name {
+                *depth -= 1;
+                if *depth == 0 {
+                    self.skipped = None;
+                }
+            }
+            return;
+        }
+        match name {
+            "a" => {
+                if let Some(start) = self.link.take()
+                    && is_mark(self.line.since(start))
+                {
+                    self.line.truncate(start);
+                }
+            }
+            "sup" => {
+                if let Some(start) = self.raised.take()
+                    && is_mark(self.line.since(start))
+                    && !self.is_exponent(start)
+                {
+                    self.line.truncate(start);
+                }
+            }
+            "td" | "th" => {}
+            name if heading(name).is_some() => self.end_block(),
+            name if INLINE.contains(&name) => {}
+            name => self.end_line_before(name),
+        }
+    }
+
+    /// Whether a raised number follows a number or a unit, as in 10² and m².
+    fn is_exponent(&self, start: usize) -> bool {
+        let before = &self.line.since(0)[..start.min(self.line.len())];
+        let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        word.ends_with(|c: char| c.is_ascii_digit()) || (1..=2).contains(&word.chars().count())
+    }
+
+    /// Ends the line at the edge of an element. Inside a heading it is a pause.
+    fn end_line_before(&mut self, name: &str) {
+        if INLINE.contains(&name) {
+            return;
+        }
+        match self.heading {
+            Some(_) if heading(name).is_none() => self.line.separate("."),
+            _ => self.end_block(),
+        }
+    }
+
+    fn end_block(&mut self) {
+        let block = self.line.take_block(self.heading.take());
+        (self.link, self.raised) = (None, None);
+        if let Some(block) = block {
+            self.add(block);
+        }
+    }
+
+    fn add(&mut self, block: Block) {
+        self.page.blocks.push((take(&mut self.ids), block));
+    }
+}
+
+fn heading(name: &str) -> Option<u8> {
+    match name.as_bytes() {
+        [b'h', digit @ b'1'..=b'6'] => Some(digit - b'0'),
+        _ => None,
+    }
+}
+
+/// Whether a link or a raised text is the mark of a note: `1`, `[12]`, `*`, `†`, `a`.
+fn is_mark(text: &str) -> bool {
+    let inner = text.trim().trim_matches(['[', ']', '(', ')']).trim();
+    let is_number = !inner.is_empty() && inner.len() <= 4 && inner.bytes().all(|b| b.is_ascii_digit());
+    let is_letter = inner.len() == 1 && inner.bytes().all(|b| b.is_ascii_lowercase());
+    is_number || is_letter || !inner.chars().any(char::is_alphanumeric)
+}
