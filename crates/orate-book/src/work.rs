@@ -37,8 +37,8 @@ const MAX_PLAN: u64 = 64 << 20;
 pub enum WorkError {
     /// The folder is of other work.
     #[error(
-        "{}: this folder has parts of another run, with another {}; finish that run with its own command, \
-         name another output, or discard the folder",
+        "{}: this folder has parts of another run; these differ: {}. Finish that run with its own command, name \
+         another output, or discard the folder",
         shown(path), differs.join(", ")
     )]
     Other { path: PathBuf, differs: Vec<String> },

@@ -132,21 +132,21 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
     let options = options(args, &engine, &book, &interrupt)?;
     let key = key(args, &engine, &options, (&book, &plan))?;
     let work = work_folder(&target.path);
+    let done = match args.book.restart {
+        true => vec![None; plan.units.len()],
+        false => WorkFolder::look(&work, &plan, &key, engine.sample_rate())?,
+    };
     if args.book.plan {
-        let done = match args.book.restart {
-            true => vec![None; plan.units.len()],
-            false => WorkFolder::look(&work, &plan, &key, engine.sample_rate())?,
-        };
         return print_plan(args, (&book, &plan), &done, engine.sample_rate());
     }
     let speaker = Speaker { engine: &engine, options: &options, plan: &plan, lexicon: lexicon.as_ref() };
+    let left = plan.units.iter().zip(&done).filter(|(_, done)| done.is_none());
+    left.map(|(unit, _)| speaker.check(unit)).collect::<anyhow::Result<()>>()?;
     let opened = WorkFolder::open(&work, &plan, &key, engine.sample_rate(), args.book.restart)?;
     let Opened::Work(mut folder) = opened else {
         return note_complete(args, &target, "was complete before");
     };
     let before = folder.progress();
-    let left = (0..plan.units.len()).filter(|unit| folder.length(*unit).is_none());
-    left.map(|unit| speaker.check(&plan.units[unit])).collect::<anyhow::Result<()>>()?;
     let progress =
         BookProgress::new((&plan, before), engine.sample_rate(), args.output.quiet || args.output.json);
     let spoken = Mutex::new(Spoken::default());

@@ -1,6 +1,8 @@
 //! Runs the real program in a temporary folder: inputs, outputs, and errors.
 
 mod bad_input;
+#[cfg(feature = "books")]
+mod books;
 mod hostile;
 #[cfg(feature = "hub")]
 #[allow(dead_code, reason = "tests of orate-hub use the rest")]
