@@ -106,8 +106,8 @@ impl StreamEncoder {
         Ok(Self { resampler: Some(StreamResampler::new(sample_rate, rate)?), ..encoder })
     }
 
-    /// As [`new`](Self::new), with title, author and chapters for formats that have them: MP3 (with the feature
-    /// `chapters`) and Opus.
+    /// As [`new`](Self::new), with title, author and chapters for formats that have them: MP3 (with the
+    /// feature `chapters`) and Opus.
     ///
     /// # Errors
     ///

@@ -170,7 +170,7 @@ mod boxes {
     /// File type, and the header of the data, whose size is its last 8 bytes.
     pub fn begin() -> Result<Vec<u8>> {
         let mut bytes = vec![];
-        let brands = [b"M4B ", b"M4A ", b"mp42", b"isom"].map(|brand| FourCC::new(brand));
+        let brands = [b"M4B ", b"M4A ", b"mp42", b"isom"].map(FourCC::new);
         let ftyp = Ftyp { major_brand: brands[0], minor_version: 0, compatible_brands: brands.to_vec() };
         ftyp.encode(&mut bytes).map_err(failed)?;
         bytes.extend(1_u32.to_be_bytes());

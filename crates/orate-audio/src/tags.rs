@@ -100,9 +100,10 @@ pub(crate) fn id3(tags: &Tags) -> crate::Result<Vec<u8>> {
 /// Three-letter code of a language, for those with a two-letter code that models speak.
 #[cfg_attr(not(feature = "chapters"), allow(dead_code, reason = "MP3 and MP4 have such codes"))]
 pub(crate) fn iso_639_2(code: &str) -> Option<&'static str> {
-    const CODES: &str = "ar ara bg bul cs ces da dan de deu el ell en eng es spa et est fa fas fi fin fr fra he heb \
-                         hi hin hr hrv hu hun id ind it ita ja jpn ko kor lt lit lv lav ms msa nl nld no nor pl pol \
-                         pt por ro ron ru rus sk slk sl slv sv swe sw swa th tha tr tur uk ukr vi vie zh zho";
+    const CODES: &str = "\
+        ar ara bg bul cs ces da dan de deu el ell en eng es spa et est fa fas fi fin fr fra he heb hi hin \
+        hr hrv hu hun id ind it ita ja jpn ko kor lt lit lv lav ms msa nl nld no nor pl pol pt por ro ron \
+        ru rus sk slk sl slv sv swe sw swa th tha tr tur uk ukr vi vie zh zho";
     let code = code.split(['-', '_']).next()?.to_ascii_lowercase();
     let mut words = CODES.split_whitespace();
     while let (Some(two), Some(three)) = (words.next(), words.next()) {

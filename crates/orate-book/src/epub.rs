@@ -20,7 +20,7 @@ const MAX_UNPACKED: u64 = 256 << 20;
 const MAX_PAGE: usize = 16 << 20;
 
 /// Most levels of a table of contents. Its tree is freed by recursion.
-const MAX_LEVELS: usize = 100;
+const MAX_LEVELS: usize = 1000;
 
 /// Deepest level of the table of contents whose entries are chapters.
 const CHAPTER_LEVEL: usize = 2;
@@ -193,7 +193,7 @@ fn hides_text(list: &str) -> bool {
     algorithms.into_iter().any(|algorithm| !OF_FONTS.contains(&algorithm))
 }
 
-/// Counts how deep numbered lists and entries of tables of contents nest.
+/// Counts how deep lists and entries of tables of contents nest.
 #[derive(Default)]
 struct Depth {
     /// Name of the tag that is being read, with the sign that begins an end tag.
@@ -213,8 +213,8 @@ impl Depth {
                 (Some(name), byte) if byte.is_ascii_alphanumeric() && name.len() < 16 => name.push(byte),
                 (Some(name), _) => {
                     match name.as_slice() {
-                        b"navPoint" | b"ol" => self.now += 1,
-                        b"/navPoint" | b"/ol" => self.now = self.now.saturating_sub(1),
+                        b"navPoint" | b"ol" | b"li" => self.now += 1,
+                        b"/navPoint" | b"/ol" | b"/li" => self.now = self.now.saturating_sub(1),
                         _ => {}
                     }
                     self.most = self.most.max(self.now);

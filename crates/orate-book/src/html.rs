@@ -13,8 +13,9 @@ use std::cell::RefCell;
 use std::mem::take;
 
 /// Whether `<title/>` has content, as in HTML, or none, as in XML.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Syntax {
+    #[default]
     Html,
     Xhtml,
 }
@@ -105,6 +106,9 @@ const SKIPPED_KINDS: [&str; 17] = [
     "toc",
 ];
 
+/// Units and variables that a raised number belongs to.
+const SQUARED: [&str; 10] = ["cm", "dm", "ft", "km", "m", "mm", "n", "s", "x", "y"];
+
 struct Reader(RefCell<State>);
 
 #[derive(Default)]
@@ -125,12 +129,6 @@ struct State {
     /// Lengths of the line where a link to a place of the book, and a raised text, began.
     link: Option<usize>,
     raised: Option<usize>,
-}
-
-impl Default for Syntax {
-    fn default() -> Self {
-        Syntax::Html
-    }
 }
 
 impl TokenSink for Reader {
@@ -312,7 +310,7 @@ impl State {
     fn is_exponent(&self, start: usize) -> bool {
         let before = &self.line.since(0)[..start.min(self.line.len())];
         let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        word.ends_with(|c: char| c.is_ascii_digit()) || (1..=2).contains(&word.chars().count())
+        word.ends_with(|c: char| c.is_ascii_digit()) || SQUARED.contains(&word)
     }
 
     /// Ends the line at the edge of an element. Inside a heading it is a pause.

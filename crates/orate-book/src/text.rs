@@ -104,15 +104,19 @@ fn is_heading(lines: &[&str]) -> bool {
     let mut words = line.split(|c: char| c.is_whitespace() || ".:—–".contains(c)).filter(|w| !w.is_empty());
     let Some(first) = words.next() else { return false };
     let Some(second) = words.next() else {
-        return ALONE.contains(&&*first.to_lowercase()) || (is_number(first) && !first.contains('-'));
+        return ALONE.contains(&&*first.to_lowercase()) || is_figure(first);
     };
     // A sentence that happens to begin so is longer.
     NUMBERED.contains(&&*first.to_lowercase()) && is_number(second) && words.count() <= 8
 }
 
+/// Whether a word is a number in figures or words.
 fn is_number(word: &str) -> bool {
-    let is_roman = word.len() <= 8 && word.bytes().all(|b| b"IVXLCDM".contains(&b));
     let lower = word.to_lowercase();
-    let is_written = lower.split('-').next().is_some_and(|word| NUMBERS.contains(&word));
-    is_roman || is_written || (word.len() <= 3 && word.bytes().all(|b| b.is_ascii_digit()))
+    is_figure(word) || lower.split('-').next().is_some_and(|word| NUMBERS.contains(&word))
+}
+
+fn is_figure(word: &str) -> bool {
+    let is_roman = word.len() <= 8 && word.bytes().all(|b| b"IVXLCDM".contains(&b));
+    is_roman || (word.len() <= 3 && word.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -13,14 +13,14 @@ fn problem(name: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn errors_say_what_and_where() {
-    let latin1 = epubs::zip(&[
+    let missing_page = zip(&[
         ("META-INF/container.xml", CONTAINER),
         ("OEBPS/content.opf", &package("3.0", &["a.xhtml"], "")),
     ]);
     let cases: [(&str, &[u8], &str); 7] = [
         ("a.epub", b"not a zip", "a.epub: not an EPUB file, or a damaged one"),
         ("a.epub", &zip(&[("a", "b")]), "a.epub: not an EPUB file, or a damaged one"),
-        ("a.epub", &latin1, "a.xhtml"),
+        ("a.epub", &missing_page, "a.xhtml"),
         ("a.html", b"caf\xe9", "a.html: not UTF-8 text: byte 0xe9 at offset 3; convert it first"),
         ("a.md", b"```\ncode\n```", "a.md: no text to read aloud"),
         ("a.html", b"<script>alert(1)</script>", "a.html: no text to read aloud"),
@@ -88,12 +88,14 @@ fn deep_nesting_overflows_no_stack() {
     const DEPTH: usize = 200_000;
     let nested = |open: &str, close: &str| open.repeat(DEPTH) + "x" + &close.repeat(DEPTH);
     let text = problem("a.epub", &with_contents(&nested("<navPoint>", "</navPoint>"), true));
-    assert!(text.contains("nest deeper than 100 levels"), "{text}");
+    assert!(text.contains("nest deeper than 1000 levels"), "{text}");
     let text = problem("a.epub", &with_contents(&nested("<x:ol>", "</x:ol>"), false));
-    assert!(text.contains("nest deeper than 100 levels"), "{text}");
-    // Lists of pages nest by `ol`; alone, items do not.
-    let lists = with_contents(&nested("<li>", "</li>"), false);
-    parse(Path::new("a.epub"), lists, BookFormat::Epub).expect("the page has a text");
+    assert!(text.contains("nest deeper than 1000 levels"), "{text}");
+    let text = problem("a.epub", &with_contents(&nested("<li>", "</li>"), false));
+    assert!(text.contains("nest deeper than 1000 levels"), "{text}");
+    let shallow = "<li><ol>".repeat(400) + "x" + &"</ol></li>".repeat(400);
+    parse(Path::new("a.epub"), with_contents(&shallow, false), BookFormat::Epub)
+        .expect("the page has a text");
     for (name, open, close) in [("a.html", "<div><b>", "</b></div>"), ("a.md", "> ", ""), ("a.md", "* ", "")]
     {
         let path = Path::new(name);

@@ -36,18 +36,18 @@ pub struct BookArgs {
     /// So are .epub, .md and .html, and text for .m4b, .mp3, .opus and folders, without this option. Parts
     /// are kept beside the output until it is complete. Run the command several times at once, say with
     /// another --device, and the processes share the parts.
-    #[arg(long, requires = "file")]
+    #[arg(long)]
     pub book: bool,
 
     /// List the chapters and what is left to speak, and speak nothing
-    #[arg(long, requires = "file")]
+    #[arg(long)]
     pub plan: bool,
 
     /// Discard parts that an earlier run has spoken
-    #[arg(long, requires = "file")]
+    #[arg(long)]
     pub restart: bool,
 
-    /// Parts to speak at once, 1 to 64; on GPUs more are faster
+    /// Parts to speak at once, 1 to 64; they share batches on GPUs
     #[arg(
         long,
         value_name = "N",
@@ -70,8 +70,10 @@ const CHARS_PER_S: f64 = 15.0;
 
 /// Whether the command line asks for a book.
 pub fn is_book(args: &say::Args) -> bool {
-    let Some(file) = args.file.as_deref().filter(|file| file.as_os_str() != "-") else { return false };
     let BookArgs { book, plan, restart, .. } = args.book;
+    let Some(file) = args.file.as_deref().filter(|file| file.as_os_str() != "-") else {
+        return book || plan || restart;
+    };
     let output = args.output.output.as_deref().unwrap_or(DEFAULT_OUTPUT.as_ref());
     if output.as_os_str() == "-" {
         return book || plan || restart;
@@ -114,7 +116,10 @@ fn is_folder(output: &Path) -> bool {
 /// Speaks a book, or lists what is left to speak.
 pub fn run(args: &say::Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    let file = args.file.as_deref().expect("a book is a file");
+    let Some(file) = args.file.as_deref().filter(|file| file.as_os_str() != "-") else {
+        let problem = "--book, --plan, --restart: a book is a file; name it with --file";
+        return Err(UsageError(problem.to_owned()).into());
+    };
     if let Some(option) = others(args).first() {
         let problem = format!("{option}: books are spoken in parts, which have none of it; leave it out");
         return Err(UsageError(problem).into());
@@ -140,17 +145,18 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
         return print_plan(args, (&book, &plan), &done, engine.sample_rate());
     }
     let speaker = Speaker { engine: &engine, options: &options, plan: &plan, lexicon: lexicon.as_ref() };
-    let left = plan.units.iter().zip(&done).filter(|(_, done)| done.is_none());
-    left.map(|(unit, _)| speaker.check(unit)).collect::<anyhow::Result<()>>()?;
+    let mut left = plan.units.iter().zip(&done).filter(|(_, done)| done.is_none());
+    left.try_for_each(|(unit, _)| speaker.check(unit))?;
     let opened = WorkFolder::open(&work, &plan, &key, engine.sample_rate(), args.book.restart)?;
     let Opened::Work(mut folder) = opened else {
-        return note_complete(args, &target, "was complete before");
+        return note_complete(args, &target, "was complete before", 0);
     };
     let before = folder.progress();
     let progress =
         BookProgress::new((&plan, before), engine.sample_rate(), args.output.quiet || args.output.json);
     let spoken = Mutex::new(Spoken::default());
     let speaking = Instant::now();
+    let units = |spoken: &Mutex<Spoken>| spoken.lock().expect("workers do not panic").units;
     let shared =
         Shared { progress: &progress, spoken: &spoken, interrupt: &interrupt, stop: &AtomicBool::new(false) };
     let is_complete = std::thread::scope(|scope| {
@@ -164,7 +170,7 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
     let is_complete = is_complete.inspect_err(|_| note_kept(args, &work));
     if !is_complete?.into_iter().all(|is_complete| is_complete) {
         drop(progress);
-        return note_complete(args, &target, "was completed by another process");
+        return note_complete(args, &target, "was completed by another process", units(&spoken));
     }
     let speech_s = speaking.elapsed().as_secs_f64();
     let assembly = loop {
@@ -177,7 +183,7 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
     };
     let Some(assembly) = assembly else {
         drop(progress);
-        return note_complete(args, &target, "was completed by another process");
+        return note_complete(args, &target, "was completed by another process", units(&spoken));
     };
     let cancel = interrupt.cancel();
     let joined =
@@ -462,10 +468,11 @@ fn fingerprint(model: &str) -> String {
     while let Some(folder) = folders.pop() {
         match fs::read_dir(&folder) {
             Ok(entries) => {
-                for path in entries.flatten().map(|entry| entry.path()) {
-                    match path.is_dir() {
-                        true => folders.push(path),
-                        false => files.push(path),
+                for entry in entries.flatten() {
+                    // Links to folders may lead in a circle.
+                    match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                        true => folders.push(entry.path()),
+                        false => files.push(entry.path()),
                     }
                 }
             }
@@ -545,10 +552,10 @@ fn print_plan(
 }
 
 /// Says that another run has completed the output.
-fn note_complete(args: &say::Args, target: &Target, what: &str) -> anyhow::Result<()> {
+fn note_complete(args: &say::Args, target: &Target, what: &str, spoken: usize) -> anyhow::Result<()> {
     let path = target.path.display().to_string();
     if args.output.json {
-        return print::json(&json!({ "output": path, "complete": true, "parts_spoken": 0 }));
+        return print::json(&json!({ "output": path, "complete": true, "parts_spoken": spoken }));
     }
     if !args.output.quiet {
         print::note(&format!("{path} {what}"));

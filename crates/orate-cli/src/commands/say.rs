@@ -20,14 +20,14 @@ use std::time::Instant;
 Examples:
   orate say \"Good morning.\"                        writes speech.wav
   orate say \"Good morning.\" -o morning.flac
-  orate say --file book.epub -o book.m4b           chapters; goes on after a kill
+  orate say --file book.epub -o book.mp3           chapters; goes on after a kill
   fortune | orate say -o - | aplay                 plays while it speaks
   orate say -o - --format raw < text.txt | ffmpeg -f s16le -ar 24000 -i - out.ogg
   orate say \"Hello.\" --model DIR --voice F1:0.7+M2:0.3 --lang en --steps 8 --seed 7
   orate say \"Hello.\" --model Qwen3-TTS-12Hz-1.7B-VoiceDesign --instruct \"an old man, very calm\"
 
 The same text, options and seed give the same samples. An existing file is replaced when the \
-new one is complete; no partial file remains.")]
+new one is complete; no partial file remains. Finished parts of a book stay beside it until it is complete.")]
 pub struct Args {
     /// The text [default: standard input, as with `-`]
     #[arg(value_name = "TEXT")]
