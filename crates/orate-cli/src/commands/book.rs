@@ -33,9 +33,9 @@ use std::time::{Duration, Instant};
 pub struct BookArgs {
     /// Speak the file in parts, with chapters; a killed run goes on when repeated
     ///
-    /// So are .epub, .md and .html, and text for .m4b, .mp3, .opus and folders, without this option. Parts
-    /// are kept beside the output until it is complete. Run the command several times at once, say with
-    /// another --device, and the processes share the parts.
+    /// Files .epub, .md and .html are spoken so anyway, and text files if the output is .m4b, .mp3, .opus or
+    /// a folder. Parts are kept beside the output until it is complete. Processes that run the same command
+    /// at once share the parts, also with another --device.
     #[arg(long)]
     pub book: bool,
 
