@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `plan.json` | what is being spoken, with which model and options |
 //! | `00012.f32` | sound of a finished unit: a header of 24 bytes, then 32-bit floats |
+//! | `00012.json` | what else is known of it, such as when its words are spoken |
 //! | `00012.part` | sound of a unit that is being spoken; an unfinished one is written anew |
 //! | `00012.lock` | locked by the process that speaks the unit |
 //! | `folder.lock`, `assembly.lock` | locked while the folder is set up or removed, and while units are joined |
@@ -27,8 +28,9 @@ const MAGIC: &[u8; 8] = b"orate-u1";
 /// Bytes before its samples: these, sample rate, zeros, number of samples.
 const HEADER: u64 = 24;
 
-/// Largest plan in bytes.
+/// Largest plan in bytes, and largest notes of a unit.
 const MAX_PLAN: u64 = 64 << 20;
+const MAX_NOTES: u64 = 16 << 20;
 
 /// Why a work folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,8 @@ fn failed(path: &Path, problem: &'static str) -> impl FnOnce(io::Error) -> WorkE
 }
 
 const CANNOT_WRITE: &str = "cannot write here; check permissions and free space";
+const CANNOT_READ: &str =
+    "cannot read this file of a part; discard the folder, and the parts are spoken again";
 const CANNOT_LOCK: &str = "cannot lock this file; put the output on a local disk";
 
 /// A folder of units, opened for a plan.
@@ -274,10 +278,19 @@ impl WorkFolder {
         (is_whole && is_right).then_some(samples)
     }
 
+    /// The notes of a finished unit.
+    ///
+    /// # Errors
+    /// It has none, or they cannot be read.
+    pub fn notes(&self, index: usize) -> Result<Vec<u8>> {
+        let path = self.file(index, "json");
+        orate_files::read(&path, MAX_NOTES).map_err(failed(&path, CANNOT_READ))
+    }
+
     /// Reads the samples of a finished unit in blocks.
     pub(crate) fn read(&self, index: usize, mut each: impl FnMut(&[f32])) -> Result<()> {
         let path = self.file(index, "f32");
-        let cannot = || failed(&path, "cannot read this part; remove it, and it is spoken again");
+        let cannot = || failed(&path, CANNOT_READ);
         let mut file = BufReader::with_capacity(1 << 16, File::open(&path).map_err(cannot())?);
         file.seek(SeekFrom::Start(HEADER)).map_err(cannot())?;
         let (mut bytes, mut samples) = ([0; 1 << 14], Vec::with_capacity(1 << 12));
@@ -390,7 +403,7 @@ impl WorkFolder {
             let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
             stem.len() >= 5
                 && stem.bytes().all(|b| b.is_ascii_digit())
-                && ["f32", "part", "lock"].contains(&ending)
+                && ["f32", "json", "part", "lock"].contains(&ending)
         };
         let units = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_unit(path));
         let named = ["assembly.lock", "plan.part", "plan.json", "complete"].map(|name| self.path.join(name));
@@ -437,6 +450,16 @@ impl Claim {
         self.samples += samples.len() as u64;
         let mut write = || samples.iter().try_for_each(|x| self.file.write_all(&x.to_le_bytes()));
         write().map_err(failed(&self.part, CANNOT_WRITE))
+    }
+
+    /// Keeps notes with the unit, for [`WorkFolder::notes`].
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn keep_notes(&self, notes: &[u8]) -> Result<()> {
+        // The unit counts once its samples have their name, which they get later.
+        let path = self.target.with_extension("json");
+        write_synced(&path, notes).map_err(failed(&path, CANNOT_WRITE))
     }
 
     /// Completes the unit: its samples are on the disk, and other processes see it.

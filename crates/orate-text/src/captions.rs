@@ -28,7 +28,7 @@ const SILENCE: u64 = 1000;
 const ORPHAN: usize = COLUMNS;
 
 /// A word and when it is spoken.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TimedWord {
     /// The word.
     pub word: Word,
@@ -43,7 +43,7 @@ pub struct TimedWord {
 }
 
 /// Where the times of words come from, from the least to the most exact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Source {
     /// Estimated from the sound's level and the letters of the words.
     Estimated,

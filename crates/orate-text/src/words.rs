@@ -8,7 +8,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 /// A word of a text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Word {
     /// The word, without the marks around it.
     pub text: String,
@@ -25,7 +25,9 @@ pub struct Word {
 }
 
 /// What punctuation suggests about the pause after a word, from short to long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize,
+)]
 pub enum Pause {
     /// No mark, or one without a pause.
     #[default]

@@ -147,7 +147,10 @@ fn looking_changes_nothing() {
     let mut folder = open(&path, &plan, &json!({}), false).unwrap();
     let mut unit = claim(&mut folder);
     unit.write(&[0.0; 7]).unwrap();
+    unit.keep_notes(b"notes").unwrap();
     unit.finish().unwrap();
+    assert_eq!(folder.notes(0).unwrap(), b"notes");
+    folder.notes(1).unwrap_err();
     assert_eq!(WorkFolder::look(&path, &plan, &json!({}), RATE).unwrap(), [Some(7), None, None, None]);
     WorkFolder::look(&path, &plan, &json!({ "seed": 1 }), RATE).unwrap_err();
 }

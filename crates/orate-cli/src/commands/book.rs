@@ -13,7 +13,7 @@ use crate::outputs::{self, Input};
 use crate::print;
 use crate::progress::BookProgress;
 use anyhow::Context;
-use orate::{AudioFormat, Engine, Finish, Lexicon, Options, Script, Segment, Stream};
+use orate::{AudioFormat, Engine, Finish, Lexicon, Options, Script, Segment, Stream, TimedWord};
 use orate_book::{
     AssembleError, Assembled, Book, BookFormat, Claim, Container, Opened, Plan, State, Target, Unit,
     WorkFolder,
@@ -99,13 +99,18 @@ pub fn text(file: &Path) -> anyhow::Result<Option<String>> {
 /// Options that books do not have.
 fn others(args: &say::Args) -> Vec<&'static str> {
     let all = [
-        ("--captions", args.captions.is_some()),
+        ("--captions with JSON", args.captions.as_deref().is_some_and(has_spans)),
         ("--plot", args.output.plot.is_some()),
         ("--stream", args.stream),
         ("--ssml", args.speech.ssml),
         ("--tags", args.speech.tags),
     ];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+}
+
+/// Whether captions are of the kind that says where in the text each word is.
+fn has_spans(captions: &Path) -> bool {
+    captions.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"))
 }
 
 /// Whether an output is a folder for chapters.
@@ -195,6 +200,9 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
         AssembleError::Cancelled => orate::Error::Cancelled.into(),
         e => anyhow::Error::from(e),
     })?;
+    if let Some(captions) = &args.captions {
+        write_captions(captions, &folder, &plan)?;
+    }
     folder.remove(assembly)?;
     drop(progress);
     let spoken = spoken.into_inner().expect("workers do not panic");
@@ -290,11 +298,12 @@ impl Speaker<'_> {
     fn speak(&self, mut claim: Claim, shared: Shared) -> anyhow::Result<()> {
         let unit = claim.unit(self.plan);
         let mut stream = self.stream(unit)?;
-        let (mut samples, mut is_runaway) = (0, false);
+        let (mut samples, mut is_runaway, mut words) = (0, false, vec![]);
         while let Some(chunk) = stream.next() {
             let chunk = chunk.map_err(anyhow::Error::from).with_context(|| self.place(unit))?;
             claim.write(&chunk.samples)?;
             samples += chunk.samples.len() as u64;
+            words.extend(chunk.words);
             is_runaway |= chunk.finish == Some(orate::FinishReason::Runaway);
             shared.progress.speaking(unit.index, unit.chars.saturating_sub(stream.remaining_chars()));
             if shared.stop.load(Ordering::Relaxed) {
@@ -304,6 +313,9 @@ impl Speaker<'_> {
         // A stream that is stopped may end without an error.
         if shared.interrupt.cancel().is_cancelled() {
             return Err(orate::Error::Cancelled.into());
+        }
+        if self.options.word_times {
+            claim.keep_notes(&serde_json::to_vec(&words)?)?;
         }
         claim.finish()?;
         shared.progress.spoke(unit.index, samples);
@@ -366,8 +378,13 @@ fn check(args: &say::Args, file: &Path, target: &Target) -> anyhow::Result<()> {
     let mut inputs: Vec<Input> = vec![("the book", file.to_owned())];
     inputs.extend(args.speech.lexicon.iter().map(|path| ("the lexicon", path.clone())));
     inputs.extend(args.output.inputs(&args.engine, &args.voice));
+    args.captions.iter().try_for_each(|path| outputs::check("--captions", path, &inputs))?;
     if !target.by_chapter {
         return outputs::check("-o", &target.path, &inputs);
+    }
+    if args.captions.is_some() {
+        let problem = "--captions: they are of a whole book; name a file as the output, not a folder";
+        return Err(UsageError(problem.to_owned()).into());
     }
     let path = &target.path;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -404,6 +421,7 @@ fn options(args: &say::Args, engine: &Engine, book: &Book, interrupt: &Interrupt
     // Units are leveled when they are joined, by what is known then.
     options.finish = if *raw { Finish::NONE } else { Finish { loudness: None, ..Finish::default() } };
     options.whole = true;
+    options.word_times = args.captions.is_some();
     engine.check(&options)?;
     if engine.voices().is_empty() && options.cloned.is_none() && engine.facts().can_speak {
         let problem = "a voice that is only described would differ from part to part; record some seconds of it \
@@ -448,6 +466,7 @@ fn key(
         "language": options.language,
         "silence": options.silence,
         "lexicon": lexicon.map(|list| digest(&list)),
+        "captions": args.captions.is_some(),
         "finish": if args.speech.raw { "raw" } else { "usual" },
         "precision": format!("{:?}", precision.choice()),
         "kv": precision.kv.name(),
@@ -549,6 +568,24 @@ fn print_plan(
     let title =
         book.title.iter().map(|title| print::visible(&format!("{title}{author}")).into_owned() + "\n\n");
     print::out(&(title.collect::<String>() + &print::table(&rows, &[1])))
+}
+
+/// Writes the captions of a book, from the words of all units.
+fn write_captions(path: &Path, folder: &WorkFolder, plan: &Plan) -> anyhow::Result<()> {
+    let rate = f64::from(folder.sample_rate());
+    let (mut all, mut start) = (vec![], 0);
+    for unit in 0..plan.units.len() {
+        let words: Vec<TimedWord> = serde_json::from_slice(&folder.notes(unit)?)
+            .with_context(|| format!("{}: part {} is damaged", folder.path().display(), unit + 1))?;
+        let offset = start as f64 / rate;
+        all.extend(words.into_iter().map(|word| TimedWord {
+            start: word.start + offset,
+            end: word.end + offset,
+            ..word
+        }));
+        start += folder.length(unit).unwrap_or_default();
+    }
+    Ok(say::write_captions(path, &all, "")?)
 }
 
 /// Says that another run has completed the output.

@@ -212,8 +212,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         drop(std::mem::take(&mut text)); // it may be a book
     }
     let speech = delivery.write(stream, &interrupt, speaking)?;
-    if let Some((path, format)) = args.captions.as_ref().and_then(|path| Some((path, Captions::of(path)?))) {
-        write_output(path, format.write(&speech.words, &text).as_bytes()).map_err(orate::Error::from)?;
+    if let Some(path) = &args.captions {
+        write_captions(path, &speech.words, &text)?;
     }
     let more = json!({
         "characters": speech.characters,
@@ -223,6 +223,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "options": own.as_json(),
     });
     delivery.report(&speech, &beginning, more)
+}
+
+/// Writes captions in the format that the extension names, for words of `text`.
+pub fn write_captions(path: &Path, words: &[TimedWord], text: &str) -> orate::Result<()> {
+    let captions = Captions::of(path).map(|format| format.write(words, text));
+    Ok(write_output(path, captions.unwrap_or_default().as_bytes())?)
 }
 
 /// The text to speak.

@@ -138,6 +138,27 @@ fn chapters_become_files_of_a_folder() {
 }
 
 #[test]
+fn captions_are_of_the_whole_book() {
+    let folder = Folder::new();
+    folder.write("a.md", "# One\n\nThe kettle is on.\n\n# Two\n\nThe rain has stopped.\n");
+    let args = ["say", "--file", "a.md", "-o", "a.wav", "--captions", "a.srt", "--json"];
+    let json = folder.orate(&args).ok().json();
+    assert_eq!(json["parts"], 2);
+    let text = String::from_utf8(folder.read("a.srt")).expect("text");
+    let times: Vec<&str> = text.lines().filter(|line| line.contains(" --> ")).collect();
+    assert!(text.contains("The kettle is on.") && text.contains("The rain has stopped."), "{text}");
+    // The second chapter begins after the first one and the pause, and ends before the file does.
+    let second = text.split("\n\n").find(|cue| cue.contains("The rain")).expect("a cue");
+    let seconds = |clock: &str| {
+        clock[6..8].parse::<f64>().expect("a number") + clock[9..12].parse::<f64>().unwrap() / 1e3
+    };
+    let line = second.lines().find(|line| line.contains(" --> ")).expect("times");
+    let (start, end) = line.split_once(" --> ").expect("two times");
+    assert!(seconds(start) > 2.5 && seconds(end) <= json["duration_s"].as_f64().unwrap() + 1.0, "{times:?}");
+    assert_eq!(folder.files(), ["a.md", "a.srt", "a.wav"]);
+}
+
+#[test]
 fn a_document_is_read_without_its_markup() {
     let folder = Folder::new();
     folder.write("a.md", "# Hello\n\n```\ncode\n```\n\nThere [is](x) more.\n");
@@ -157,8 +178,8 @@ fn text_has_chapters_where_the_format_has_them() {
     assert!(bytes.starts_with(b"ID3"));
     let count = |text: &[u8]| bytes.windows(text.len()).filter(|window| *window == text).count();
     assert_eq!((count(b"CHAP"), count(b"CTOC")), (2, 1));
-    // With captions it is a text as before.
-    folder.orate(&["say", "--file", "a.txt", "-o", "b.mp3", "--captions", "b.srt"]).ok();
+    // With what books do not have it is a text as before.
+    folder.orate(&["say", "--file", "a.txt", "-o", "b.mp3", "--captions", "b.json"]).ok();
     assert!(!folder.read("b.mp3").starts_with(b"ID3"));
 }
 
@@ -168,13 +189,14 @@ fn what_cannot_be_a_book_is_refused_before_the_work() {
     folder.write("a.md", "# A\n\nText.\n");
     folder.write("bad.epub", "no zip");
     folder.write("unknown.md", "# A\n\nFine.\n\n# B\n\nThis is 漢字.\n");
-    let cases: [(&[&str], i32, &[&str]); 9] = [
+    let cases: [(&[&str], i32, &[&str]); 10] = [
         (&["--file", "bad.epub", "-o", "a.wav"], 1, &["bad.epub: not an EPUB file, or a damaged one"]),
         (&["--file", "none.epub", "-o", "a.wav"], 1, &["none.epub: cannot read the book"]),
+        (&["--file", "a.md", "-o", "a.wav", "--captions", "a.json"], 2, &["--captions with JSON: books"]),
         (
-            &["--file", "a.md", "-o", "a.wav", "--captions", "a.srt"],
+            &["--file", "a.md", "-o", "a/", "--captions", "a.srt"],
             2,
-            &["--captions: books are spoken in parts"],
+            &["--captions: they are of a whole book"],
         ),
         (&["--file", "a.md", "-o", "a.wav", "--ssml"], 2, &["--ssml: books"]),
         (&["--file", "a.md", "-o", "a.md"], 2, &["-o a.md"]),
