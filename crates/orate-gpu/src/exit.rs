@@ -23,7 +23,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_WAIT_FOR_SOFTWARE: Duration = Duration::from_secs(60);
 
 /// Devices to wait for, and the process in which they were opened.
-static OPEN: Mutex<Option<(HomeProcess, Vec<(Weak<Gpu>, DeviceClass)>)>> = Mutex::new(None);
+static OPEN: Mutex<Option<(HomeProcess, Vec<Open>)>> = Mutex::new(None);
+
+/// A device to wait for.
+struct Open {
+    gpu: Weak<Gpu>,
+    class: DeviceClass,
+}
 
 /// Whether the process is exiting.
 static ENDING: AtomicBool = AtomicBool::new(false);
@@ -112,8 +118,8 @@ pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
         *open = Some((HomeProcess::current(), vec![]));
     }
     if let Some((_, devices)) = open.as_mut() {
-        devices.retain(|(gpu, _)| gpu.strong_count() > 0);
-        devices.push((Arc::downgrade(gpu), gpu.info.class));
+        devices.retain(|open| open.gpu.strong_count() > 0);
+        devices.push(Open { gpu: Arc::downgrade(gpu), class: gpu.info.class });
     }
     Ok(())
 }
@@ -126,7 +132,7 @@ extern "C" fn end() {
     DEPTH.set(1);
     ENDING.store(true, Ordering::SeqCst);
     let start = Instant::now();
-    let is_software = devices.iter().any(|(_, class)| *class == DeviceClass::Software);
+    let is_software = devices.iter().any(|open| open.class == DeviceClass::Software);
     let longest = if is_software { LONGEST_WAIT_FOR_SOFTWARE } else { LONGEST_WAIT };
     while INSIDE.load(Ordering::SeqCst) > 0 {
         if start.elapsed() > longest {
@@ -137,7 +143,7 @@ extern "C" fn end() {
     // On a thread of its own: thread-local values of this one, which wgpu uses, may be gone already.
     let wait = move || {
         DEPTH.set(1);
-        for gpu in devices.iter().filter_map(|(gpu, _)| gpu.upgrade()) {
+        for gpu in devices.iter().filter_map(|open| open.gpu.upgrade()) {
             let timeout = Some(longest.saturating_sub(start.elapsed()));
             let _ = polled(|| gpu.device.poll(PollType::Wait { submission_index: None, timeout }));
         }

@@ -101,7 +101,8 @@ fn html_is_read_without_what_is_not_prose() {
 #[test]
 fn markdown_is_read_without_what_is_not_prose() {
     let text = "---\ntitle: \"A Book\"\nauthor: Ada\nlang: en\n---\n\n# A Book\n\n## One\n\nSome *soft*\nlines, \
-                `code` and [links](x).[^1]\n\n[^1]: A note.\n\n```rust\nlet x = 1;\n```\n\n- item one\n- item two\n\n\
+                `code` and [links](x).[^1]\n\n[^1]: A note.\n\n\
+                ```rust\nlet x = 1;\n```\n\n- item one\n- item two\n\n\
                 ![picture](x.png)\n\n<div>html</div>\n\n***\n\n## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> Quoted.\n";
     let book = read("a.md", text);
     assert_eq!((book.title.as_deref(), book.language.as_deref()), (Some("A Book"), Some("en")));

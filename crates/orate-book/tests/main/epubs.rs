@@ -36,7 +36,8 @@ pub fn package(version: &str, pages: &[&str], more: &str) -> String {
     format!(
         "<package xmlns=\"http://www.idpf.org/2007/opf\" version=\"{version}\" unique-identifier=\"id\">\
          <metadata xmlns:dc=\"http://purl.org/dc/elements/1.1/\"><dc:identifier id=\"id\">x</dc:identifier>\
-         <dc:title>Kettles &amp; Rain</dc:title><dc:creator>Ada One</dc:creator><dc:creator>Bo Two</dc:creator>\
+         <dc:title>Kettles &amp; Rain</dc:title>
+         <dc:creator>Ada One</dc:creator><dc:creator>Bo Two</dc:creator>\
          <dc:language>en-GB</dc:language></metadata>\
          <manifest>{more}{items}</manifest><spine toc=\"toc\">{refs}</spine></package>"
     )
