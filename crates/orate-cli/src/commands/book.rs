@@ -262,7 +262,8 @@ impl Speaker<'_> {
     fn place(&self, unit: &Unit) -> String {
         let chapter = self.plan.chapters.iter().find(|chapter| chapter.units.contains(&unit.index));
         let title = chapter.map_or("", |chapter| &chapter.title);
-        let words: String = unit.paragraphs.iter().flat_map(|p| p.text.chars()).take(40).collect();
+        let texts = unit.paragraphs.iter().flat_map(|p| [p.text.as_str(), " "]);
+        let words: String = texts.flat_map(str::chars).take(40).collect();
         format!("chapter `{title}`, part {} that begins `{words}…`", unit.index + 1)
     }
 
@@ -433,7 +434,8 @@ fn options(args: &say::Args, engine: &Engine, book: &Book, interrupt: &Interrupt
         let asked = Options { language: Some(code), ..options.clone() };
         match engine.stream("1", &asked) {
             Ok(_) => options = asked,
-            Err(_) if args.output.quiet => {}
+            // Another option is wrong, which the texts of the book will report.
+            Err(_) if args.output.quiet || engine.stream("1", &options).is_err() => {}
             Err(_) => print::note(&format!(
                 "warning: the book says that its language is `{}`, which this model does not know; --lang sets another",
                 print::shorten(language)
