@@ -215,6 +215,12 @@ def elevenlabs_client(server):
     assert len(sound) > 50000, len(sound)
     sound = b"".join(client.text_to_speech.convert("alloy", text=TEXT, output_format="mp3_44100_128"))
     assert seconds(sound, "mp3") > 1
+    timed = client.text_to_speech.convert_with_timestamps("alloy", text=TEXT)
+    length = seconds(base64.b64decode(timed.audio_base_64), "mp3")
+    assert "".join(timed.alignment.characters) == TEXT
+    assert abs(timed.alignment.character_end_times_seconds[-1] - length) < 0.2, (timed.alignment, length)
+    lines = list(client.text_to_speech.stream_with_timestamps("alloy", text=TEXT))
+    assert "".join(c for line in lines if line.alignment for c in line.alignment.characters) == TEXT
     # The client knows only wss; a proxy has the certificate elsewhere.
     client.text_to_speech._ws_base_url = server.base.replace("http", "ws")
     parts = iter(["Hello from a ", "language model. ", "It speaks ", "while it thinks."])

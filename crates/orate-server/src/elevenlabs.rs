@@ -118,18 +118,20 @@ impl Part {
 struct Aligned {
     answer: Answer,
     aligner: Aligner,
+    /// Whether the last part was returned.
+    is_over: bool,
 }
 
 impl Aligned {
     async fn begin(shared: &Arc<Shared>, mut speech: Speech, record: Record) -> Result<Aligned> {
         speech.options.word_times = true;
         let aligner = Aligner::new(speech.input.clone());
-        Ok(Aligned { answer: Answer::begin(shared, speech, record).await?, aligner })
+        Ok(Aligned { answer: Answer::begin(shared, speech, record).await?, aligner, is_over: false })
     }
 
     async fn next(&mut self) -> Result<Option<Part>> {
         let mut part = Part::default();
-        loop {
+        while !self.is_over {
             match self.answer.next().await {
                 Some(Message::Audio(bytes)) => part.audio.extend_from_slice(&bytes),
                 Some(Message::Words { words, end, .. }) => {
@@ -137,12 +139,17 @@ impl Aligned {
                     part.characters = self.aligner.piece(&words, end);
                     return Ok(Some(Part { seconds: end - from, ..part }));
                 }
-                Some(Message::Done(_)) => return Ok(Some(part).filter(|part| !part.audio.is_empty())),
+                // What the encoder held back.
+                Some(Message::Done(_)) => {
+                    self.is_over = true;
+                    return Ok(Some(part).filter(|part| !part.audio.is_empty()));
+                }
                 Some(Message::Failed(e)) => return Err(e),
                 None => return Err(lost()),
                 Some(Message::Started) => {}
             }
         }
+        Ok(None)
     }
 }
 

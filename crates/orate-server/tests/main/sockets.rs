@@ -353,6 +353,25 @@ async fn elevenlabs_clients_get_times_of_characters() {
     let lines = String::from_utf8(lines.bytes).expect("UTF-8");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.iter().map(|line| ends(line).len()).sum::<usize>(), text.len());
+    // MP3 and Opus end after the last piece.
+    for format in ["mp3_44100_128", "opus_48000_64"] {
+        for route in ["with-timestamps", "stream/with-timestamps"] {
+            let path = format!("/v1/text-to-speech/alloy/{route}?output_format={format}");
+            let answer = post(&server.router(), &path, &json!({ "text": text })).await;
+            let answer = String::from_utf8(answer.bytes).expect("UTF-8");
+            let lines: Vec<Value> = answer.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+            let sound: Vec<u8> = lines.iter().flat_map(audio).collect();
+            let path = format!("/v1/text-to-speech/alloy/stream?output_format={format}");
+            let alone = post(&server.router(), &path, &json!({ "text": text })).await.bytes;
+            assert!(
+                route == "with-timestamps" || sound == alone,
+                "{format} {}, {}",
+                sound.len(),
+                alone.len()
+            );
+            assert!(sound.len() > 5000 && !lines[0]["alignment"].is_null(), "{format}: {answer:.300}");
+        }
+    }
     for line in &lines {
         assert!((ends(line).last().expect("some") - seconds(audio(line).len())).abs() < 0.002);
     }
