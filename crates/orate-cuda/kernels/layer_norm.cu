@@ -1,7 +1,7 @@
 // Layer norm of each row: (x − mean) / √(variance + eps) · weight + bias.
 //
 // x and out [rows, C], C up to 4 · 256 · 4 if it is a multiple of 4, else 4 · 256. A block has one row in
-// registers; mean and variance are two passes, which avoids cancellation.
+// registers, or a warp has; mean and variance are two passes, which avoids cancellation.
 
 struct Args {
     const float* x;
@@ -10,9 +10,29 @@ struct Args {
     float* out;
     int c;
     float eps;
+    int rows, type;  // of `out`: 0 f32, 1 f16, 2 bf16; the latter two only if C is a multiple of 4
 };
 
 #define CHUNKS 4
+
+// Stores four numbers in a type.
+DEVICE void store(const Args& a, size_t at, float4 y) {
+#if __CUDA_ARCH__ >= 800
+    u32 low, high;
+    if (a.type == 1) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y.y), "f"(y.x));
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y.w), "f"(y.z));
+    } else if (a.type == 2) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y.y), "f"(y.x));
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y.w), "f"(y.z));
+    }
+    if (a.type) {
+        *(uint2*)((u16*)a.out + at) = make_uint2(low, high);
+        return;
+    }
+#endif
+    *(float4*)(a.out + at) = y;
+}
 
 template <typename T, int N>
 DEVICE void layer_norm(const Args& a) {
@@ -73,7 +93,46 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_row(const Args a) {
     if (!is) return;
     y.x = y.x * factor * w.x + b.x, y.y = y.y * factor * w.y + b.y;
     y.z = y.z * factor * w.z + b.z, y.w = y.w * factor * w.w + b.w;
-    *(float4*)(a.out + (size_t)blockIdx.x * a.c + at) = y;
+    store(a, (size_t)blockIdx.x * a.c + at, y);
+}
+
+// A warp for each of 8 rows, of at most 4 · 128 channels: for many rows.
+extern "C" __global__ void __launch_bounds__(256) layer_norm_warps(const Args a) {
+    int lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 w[CHUNKS], b[CHUNKS], y[CHUNKS];
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+        int at = 4 * lane + 128 * i;
+        w[i] = at < a.c ? *(const float4*)(a.weight + at) : zero;
+        b[i] = at < a.c ? *(const float4*)(a.bias + at) : zero;
+    }
+    wait_for_previous();
+    let_next_start();
+    if (row >= a.rows) return;
+    float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+        int at = 4 * lane + 128 * i;
+        y[i] = at < a.c ? *(const float4*)(a.x + (size_t)row * a.c + at) : zero;
+        sum += y[i].x + y[i].y + y[i].z + y[i].w;
+    }
+    float mean = warp_sum(sum) / a.c;
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+        y[i].x -= mean, y[i].y -= mean, y[i].z -= mean, y[i].w -= mean;
+        if (4 * lane + 128 * i < a.c)
+            squares += y[i].x * y[i].x + y[i].y * y[i].y + y[i].z * y[i].z + y[i].w * y[i].w;
+    }
+    float factor = 1.0f / sqrtf(warp_sum(squares) / a.c + a.eps);
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i++) {
+        int at = 4 * lane + 128 * i;
+        if (at >= a.c) break;
+        y[i].x = y[i].x * factor * w[i].x + b[i].x, y[i].y = y[i].y * factor * w[i].y + b[i].y;
+        y[i].z = y[i].z * factor * w[i].z + b[i].z, y[i].w = y[i].w * factor * w[i].w + b[i].w;
+        store(a, (size_t)row * a.c + at, y[i]);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(256) layer_norm_4(const Args a) { layer_norm<float4, 4>(a); }

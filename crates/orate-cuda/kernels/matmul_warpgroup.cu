@@ -1,5 +1,5 @@
-// Matmuls of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`. x is rounded once, on its
-// way to shared memory.
+// Matmuls of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`. x is stored in 16 bits, or
+// rounded once, on its way to shared memory.
 //
 // A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64 channels.
 // A group multiplies every GROUPS-th piece of PIECE channels of x; at the end sums of groups are added in
@@ -17,14 +17,22 @@ DEVICE void group_barrier(u32 group, u32 threads) {
     asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "r"(threads) : "memory");
 }
 
+struct True {
+    static constexpr bool value = true;
+};
+struct False {
+    static constexpr bool value = false;
+};
+
 template <int GROUPS, int WIDE, int REACH>
 DEVICE void product_in_groups(const Args& a) {
     extern __shared__ float4 shared4[];
     constexpr int STEPS = PIECE / 16, CHANNELS_OF_BLOCK = 64 * WIDE, OF_GROUP = 128 * WIDE;
     constexpr bool CONVOLVES = REACH > 0;
-    constexpr int QUADS = PIECE / 4, APART = OF_GROUP / QUADS, COPIES = (ROWS + REACH + APART - 1) / APART;
+    // Rows that a block reads, and those that a thread reads if they are f32.
+    constexpr int HIGHEST = ROWS + REACH, COPIES = (HIGHEST * PIECE / 4 + OF_GROUP - 1) / OF_GROUP;
     // A stage is columns of eight channels. Their height is odd, so that a warp writes to different banks.
-    constexpr int HEIGHT = ROWS + REACH + 1, COLUMN = 16 * HEIGHT, STAGE = PIECE / 8 * COLUMN;
+    constexpr int HEIGHT = HIGHEST + 1, COLUMN = 16 * HEIGHT, STAGE = PIECE / 8 * COLUMN;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (4 * WIDE);
     int group = threadIdx.x / OF_GROUP, thread = threadIdx.x % OF_GROUP;
     int taps = CONVOLVES ? a.k / a.channels : 1, dilation = CONVOLVES ? a.dilation : 0;
@@ -50,33 +58,55 @@ DEVICE void product_in_groups(const Args& a) {
         if (i < steps) load(w[i], i);
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
 
-    int own = thread / QUADS, quad = thread % QUADS;
+    bool is_rounded = a.halves & 1;
     wait_for_previous();
 
+    // 16 bytes of COPIES rows, or of half as many if x is rounded. What is missing is zeros.
     float4 x[COPIES];
-    auto bring = [&](int piece) {
-        const float* from = a.x + (size_t)sequence * a.time * a.channels
-                            + (group + piece * GROUPS) * PIECE + quad * 4;
+    auto bring_rows = [&](auto rounded, int piece) {
+        constexpr bool ROUNDED = decltype(rounded)::value;
+        constexpr int EACH = ROUNDED ? 8 : 4, OF_ROW = PIECE / EACH, APART = OF_GROUP / OF_ROW;
+        int own = thread / OF_ROW;
+        size_t first = (size_t)sequence * a.time * a.channels
+                       + (group + piece * GROUPS) * PIECE + thread % OF_ROW * EACH;
 #pragma unroll
-        for (int i = 0; i < COPIES; i++) {
+        for (int i = 0; i < (HIGHEST + APART - 1) / APART; i++) {
             int row = own + i * APART, t = start - left + row;
             bool zero = CONVOLVES && (row >= height || (a.zeros && (u32)t >= (u32)a.time));
-            x[i] = zero ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                        : *(const float4*)(from + min(max(t, 0), a.time - 1) * a.channels);
+            size_t at = first + min(max(t, 0), a.time - 1) * a.channels;
+            const float4* from = ROUNDED ? (const float4*)((const u16*)a.x + at) : (const float4*)(a.x + at);
+            x[i] = zero ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *from;
         }
+    };
+    auto bring = [&](int piece) {
+        if (is_rounded) bring_rows(True(), piece);
+        else bring_rows(False(), piece);
     };
     // Of each 16 channels, one column has the first two of every four, the next column the others: the order
     // of weights.
     char* shared = (char*)shared4 + group * 2 * STAGE;
-    auto put = [&](int stage) {
-        char* to = shared + stage * STAGE + quad / 4 * 2 * COLUMN + own * 16 + quad % 4 * 4;
+    auto put_rows = [&](auto rounded, char* stage) {
+        constexpr bool ROUNDED = decltype(rounded)::value;
+        constexpr int EACH = ROUNDED ? 8 : 4, OF_ROW = PIECE / EACH, APART = OF_GROUP / OF_ROW;
+        int own = thread / OF_ROW, channel = thread % OF_ROW * EACH;
+        char* to = stage + channel / 16 * 2 * COLUMN + own * 16 + channel % 16;
 #pragma unroll
-        for (int i = 0; i < COPIES; i++)
-            if ((ROWS + REACH) % APART == 0 || own + i * APART < ROWS + REACH) {
-                *(u32*)(to + i * APART * 16) = halves(x[i].x, x[i].y);
-                *(u32*)(to + i * APART * 16 + COLUMN) = halves(x[i].z, x[i].w);
+        for (int i = 0; i < (HIGHEST + APART - 1) / APART; i++)
+            if (HIGHEST % APART == 0 || own + i * APART < HIGHEST) {
+                char* here = to + i * APART * 16;
+                if (ROUNDED) {
+                    *(float2*)here = make_float2(x[i].x, x[i].z);
+                    *(float2*)(here + COLUMN) = make_float2(x[i].y, x[i].w);
+                } else {
+                    *(u32*)here = halves(x[i].x, x[i].y);
+                    *(u32*)(here + COLUMN) = halves(x[i].z, x[i].w);
+                }
             }
         publish();
+    };
+    auto put = [&](int stage) {
+        if (is_rounded) put_rows(True(), shared + stage * STAGE);
+        else put_rows(False(), shared + stage * STAGE);
     };
     if (pieces > 0) {
         bring(0);
@@ -94,13 +124,13 @@ DEVICE void product_in_groups(const Args& a) {
         keep(now), keep(acc);
         start_products();
 #pragma unroll
-        for (int i = 0; i < STEPS; i++) multiply_64(acc, now[i], rows + i * 2 * (COLUMN / 16));
+        for (int i = 0; i < STEPS; i++) multiply_64<ADD, ROWS_OF_K>(acc, now[i], rows + i * 2 * (COLUMN / 16));
         end_products();
         if (tap == 0 && piece + 1 < pieces) {
             put((piece + 1) % 2);
             if (piece + 2 < pieces) bring(piece + 2);
         }
-        wait_for_products();
+        wait_for_products<0>();
         keep(now), keep(acc);
         if (step + 2 < steps) load(now, step + 2);
         step++;
@@ -124,7 +154,7 @@ DEVICE void product_in_groups(const Args& a) {
     for (int j = 0; j < ROWS / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
-    store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES>(
+    store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES, true>(
         a, sums, sequence * a.time + start, min(ROWS, a.time - start));
 }
 

@@ -8,7 +8,11 @@
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-DEVICE void wait_for_products() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+// Waits until at most COUNT of the groups that `end_products` ended are not complete.
+template <int COUNT>
+DEVICE void wait_for_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(COUNT) : "memory");
+}
 
 // Keeps the compiler from moving or copying registers of an operand across this point.
 template <int COUNT>
@@ -26,6 +30,7 @@ DEVICE void keep(uint4 (&x)[COUNT]) {
 }
 
 // Describes a right operand: where it is, and how many bytes later the next 8 of K and the next 8 rows are.
+// Its columns have rows of 8 of K each or, if it is transposed, of 8 rows for one of K.
 DEVICE u64 right_operand(const void* shared, u32 next_k, u32 next_rows) {
     u32 at = (u32)__cvta_generic_to_shared(shared);
     return (u64)(at >> 4) | (u64)(next_k >> 4) << 16 | (u64)(next_rows >> 4) << 32;
@@ -37,14 +42,19 @@ DEVICE u64 right_operand(const void* shared, u32 next_k, u32 next_rows) {
 #define HALF "f16"
 #endif
 
-// 64 channels by 64 rows by 16 of K, added to `c`: 8 rows each.
+// Whether a matmul is added to what is there, and the right operand transposed.
+enum Sum { SET, ADD };
+enum Right { ROWS_OF_K, COLUMNS_OF_K };
+
+// 64 channels by 64 rows by 16 of K: 8 rows in each of `c`.
+template <Sum SUM, Right RIGHT>
 DEVICE void multiply_64(float (&c)[8][4], const uint4& left, u64 right) {
 #define FOUR(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." HALF "." HALF " "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, %37, 1, 1, %38;"
                  : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
-                 : "r"(left.x), "r"(left.y), "r"(left.z), "r"(left.w), "l"(right));
+                 : "r"(left.x), "r"(left.y), "r"(left.z), "r"(left.w), "l"(right), "n"((int)SUM), "n"((int)RIGHT));
 #undef FOUR
 }
 

@@ -5,13 +5,13 @@ use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::CudaExecutable;
 use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
-use crate::lower::{fusions, kernel_name};
+use crate::lower::{fusions, kernel_name, rounding};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{
     Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Memory, ModelOnDevice, Op, Pacing, Plan,
-    Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    Precision, PrecisionPolicy, Rounding, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,6 +111,10 @@ impl Target for CudaDevice {
 
     fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
         kernel_name(op, inputs, fused, &self.core.policy, &self.core.context.facts)
+    }
+
+    fn rounding(&self, op: &Op, inputs: &[&ValueInfo], output: &ValueInfo, fused: &Fused) -> Rounding {
+        rounding(op, inputs, output, fused, &self.core.policy, &self.core.context.facts)
     }
 }
 

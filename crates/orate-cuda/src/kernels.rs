@@ -92,7 +92,12 @@ const SOURCES: &[Source] = &[
     source!("gather", "cache_rows.cuh" | "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("harmonic_source", "harmonic_source.cu", [], ["harmonic_source"]),
     source!("heads", "cache_rows.cuh" | "heads.cu", [], ["heads"]),
-    source!("layer_norm", "layer_norm.cu", [], ["layer_norm_1", "layer_norm_4", "layer_norm_row"]),
+    source!(
+        "layer_norm",
+        "layer_norm.cu",
+        [],
+        ["layer_norm_1", "layer_norm_4", "layer_norm_row", "layer_norm_warps"]
+    ),
     source!("lstm", "lstm.cu", [], ["lstm"]),
     source!("overlap_add", "overlap_add.cu", [], ["overlap_add"]),
     source!("pad", "pad.cu", [], ["pad"]),
@@ -161,7 +166,7 @@ fn is_there(function: &str, arch: u32) -> bool {
     let is_any_of = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
     match arch {
         WARPGROUP_ARCH => !is_any_of(&["matmul_wide"]),
-        _ if is_any_of(&["matmul_warpgroup"]) => false,
+        _ if is_any_of(&["matmul_warpgroup", ATTENTION_WARPGROUP]) => false,
         _ => arch >= TENSOR_ARCH || !is_any_of(&NEW),
     }
 }
@@ -239,6 +244,33 @@ pub(crate) fn attention_program(precision: Precision) -> &'static str {
     }
 }
 
+/// Attention of many queries stored in 16 bits, on Hopper.
+pub(crate) const ATTENTION_WARPGROUP: &str = "attention_warpgroup_64";
+
+/// Name of the program with [`ATTENTION_WARPGROUP`] where weights have this precision; only those of 16 bits
+/// have one.
+pub(crate) fn attention_warpgroup_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("attention-warpgroup-f16"),
+        Precision::Bf16 => Some("attention-warpgroup-bf16"),
+        _ => None,
+    }
+}
+
+/// All programs for attention in this precision.
+fn attention_sources(precision: Precision) -> impl Iterator<Item = Source> {
+    let text = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/wgmma.cuh"),
+        include_str!("../kernels/attention.cuh"),
+        include_str!("../kernels/attention_warpgroup.cu")
+    );
+    let options = precision_options(precision);
+    let of_warpgroups = attention_warpgroup_program(precision);
+    let source = |name| Source { name, text, options, functions: &[ATTENTION_WARPGROUP] };
+    [attention_source(precision)].into_iter().chain(of_warpgroups.map(source))
+}
+
 fn attention_source(precision: Precision) -> Source {
     let text = concat!(
         include_str!("../kernels/mma.cuh"),
@@ -254,7 +286,7 @@ fn attention_source(precision: Precision) -> Source {
 
 /// All programs for weights in this precision.
 fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
-    product_sources(precision).chain([attention_source(precision)])
+    product_sources(precision).chain(attention_sources(precision))
 }
 
 /// All programs for matmuls in this precision.
@@ -498,7 +530,7 @@ pub fn compile_kernels(arch: u32) -> Result<Vec<Compiled>, DeviceError> {
             sources.extend(product_sources(precision));
         }
     }
-    sources.extend(Precision::FLOATS.map(attention_source));
+    sources.extend(Precision::FLOATS.into_iter().flat_map(attention_sources));
     sources.extend(SOURCES);
     let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();
     let compiled = in_parallel(units.len(), |i| {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 /// Every temporary starts at a multiple of this many bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// Bytes of an element of a temporary, and of what a view is part of. Compact types only lie in states, as a
-/// whole.
+/// Bytes of an element of most temporaries, and of what a view is part of. Compact types lie in states, as a
+/// whole, and in temporaries that are rounded.
 const WORD: usize = 4;
 
 /// Where a value's elements are.
@@ -47,6 +47,11 @@ pub(crate) fn keep_old_states(g: &mut Graph) {
     }
 }
 
+/// Bytes of an element of `whole`, of which no element is shared by blocks.
+fn element_bytes(d: &Draft<'_>, whole: Value) -> usize {
+    d.stored_as(whole).map_or(WORD, |dtype| dtype.row_bytes(1))
+}
+
 /// Gives temporaries whose lifetimes do not overlap the same memory: first fit, in the order in which they
 /// are made. A view lies in its value, and a value that is stored in an output buffer is made there.
 pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
@@ -71,8 +76,8 @@ pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
     let (mut offsets, mut arena_bytes) = (HashMap::new(), 0);
     for (first, last, v) in temporaries {
         live.retain(|l| l.2 >= first);
-        let info = d.graph.info(v);
-        let bytes = d.extended.get(&v).map_or(info.dtype.bytes_of(&info.shape), |elements| WORD * elements);
+        let elements = d.extended.get(&v).copied().unwrap_or(d.graph.shape(v).len());
+        let bytes = element_bytes(d, v) * elements;
         let size = bytes.next_multiple_of(ALIGNMENT);
         let (mut offset, mut index) = (0, live.len());
         for (i, l) in live.iter().enumerate() {
@@ -88,9 +93,10 @@ pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
     }
     let place = |i: usize| {
         let (whole, elements) = d.whole(Value(i as u32));
+        let begin = element_bytes(d, whole) * elements;
         match (d.buffers[whole.index()], offsets.get(&whole)) {
-            (Some(buffer), _) => Place::Buffer(buffer, WORD * elements),
-            (None, Some(offset)) => Place::Arena(offset + WORD * elements),
+            (Some(buffer), _) => Place::Buffer(buffer, begin),
+            (None, Some(offset)) => Place::Arena(offset + begin),
             (None, None) => Place::Nowhere,
         }
     };

@@ -1,6 +1,6 @@
 //! Compiling: passes, kernel choice, memory. A plan is what executors run, and it prints.
 
-use crate::fusion::{self, Fused, Fusions, Launch};
+use crate::fusion::{self, Draft, Fused, Fusions, Launch, Rounding};
 use crate::graph::{Buffer, Graph, Node, Pieces, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
@@ -31,6 +31,12 @@ pub trait Target {
     fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
         let _ = fused;
         self.kernel(op, inputs)
+    }
+
+    /// How the kernel of a launch handles values of 16 bits. By default all values are f32.
+    fn rounding(&self, op: &Op, inputs: &[&ValueInfo], output: &ValueInfo, fused: &Fused) -> Rounding {
+        let _ = (op, inputs, output, fused);
+        Rounding::default()
     }
 }
 
@@ -214,14 +220,21 @@ impl Plan {
     pub fn compile_with(mut graph: Graph, target: &dyn Target, passes: &[passes::Pass]) -> Result<Plan> {
         passes.iter().for_each(|(_, run)| run(&mut graph));
         memory::keep_old_states(&mut graph);
-        let draft = fusion::draft(&graph, &target.fusions());
+        let draft = fusion::draft(&graph, target);
         let memory = memory::plan(&draft);
-        let launches = draft.launches.iter().flatten().enumerate();
+        let views = draft.view_nodes().cloned().collect();
+        let values = || (0..graph.values.len()).map(|i| Value(i as u32));
+        let rounded: Vec<_> = values().filter_map(|v| Some((v, draft.stored_as(v)?))).collect();
+        let Draft { launches, copies, groups: weight_groups, .. } = draft;
+        for (v, dtype) in rounded {
+            graph.values[v.index()].dtype = dtype;
+        }
         let steps = launches
+            .iter()
+            .flatten()
+            .enumerate()
             .map(|(i, launch)| step(target, &graph, &memory.places, i, launch))
             .collect::<Result<_>>()?;
-        let views = draft.view_nodes().cloned().collect();
-        let (copies, weight_groups) = (draft.copies, draft.groups);
         let Graph { name, values, buffers, scalars, pieces, .. } = graph;
         Ok(Plan {
             name,
@@ -342,7 +355,11 @@ impl Plan {
         };
         row("step", ["op", "kernel", "shape"], ["MFLOP", "kB", "bound µs"], "weight");
         for (i, step) in self.steps.iter().enumerate() {
-            let (op, shape) = (step.describe(), self.info(step.node.output).shape.to_string());
+            let ValueInfo { dtype, shape, .. } = self.info(step.node.output);
+            let (op, mut shape) = (step.describe(), shape.to_string());
+            if dtype.is_compact() {
+                let _ = write!(shape, " {dtype}");
+            }
             let mflop = format!("{:.3}", step.cost.flops as f64 / 1e6);
             let kb = format!("{:.1}", step.cost.bytes as f64 / 1e3);
             let bound = roofline.map_or(String::new(), |r| format!("{:.1}", r.bound_us(step.cost)));

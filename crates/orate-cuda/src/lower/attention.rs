@@ -1,12 +1,17 @@
 //! Attention. Many queries use tensor cores; a single query over a cache has a kernel of its own, in which
 //! blocks share the keys.
 
+use super::matmul::half_of;
 use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
-use crate::kernels::{CLUSTER_ARCH, TENSOR_ARCH, attention_program};
+use crate::kernels::{
+    ATTENTION_WARPGROUP, CLUSTER_ARCH, TENSOR_ARCH, WARPGROUP_ARCH, attention_program,
+    attention_warpgroup_program,
+};
 use orate_graph::{
-    AttentionMask, DType, First, Precision, PrecisionPolicy, RelativePositions, ValueInfo, Weight,
+    AttentionMask, DType, First, Fused, Precision, PrecisionPolicy, RelativePositions, Rounding, ValueInfo,
+    Weight,
 };
 
 /// Maximum head width.
@@ -38,6 +43,14 @@ const TENSOR_KEYS: usize = 32;
 /// See [`TENSOR_QUERIES`].
 const TENSOR_STAGES: usize = 2;
 
+/// For `kernels/attention_warpgroup.cu`: width of heads, queries of a block and keys of an iteration, and
+/// stages of keys.
+const WARPGROUP_WIDTH: usize = 64;
+/// See [`WARPGROUP_WIDTH`].
+const WARPGROUP_SIDE: usize = 64;
+/// See [`WARPGROUP_WIDTH`].
+const WARPGROUP_STAGES: usize = 4;
+
 /// Fields of [`orate_graph::Op::Attention`].
 pub(super) struct Attention<'op> {
     pub heads: usize,
@@ -64,6 +77,10 @@ impl Attention<'_> {
             return Err(format!("a window of {} is wider than {WINDOW}", r.window));
         }
         let dtype = inputs[1].dtype;
+        if inputs[0].dtype.is_compact() {
+            let program = attention_warpgroup_program(self.precision(policy));
+            return program.map(str::to_owned).ok_or_else(|| format!("queries are stored in {dtype}"));
+        }
         if self.is_for_tensor_cores(inputs[0].shape.dims(), dtype, facts) {
             return Ok(attention_program(self.precision(policy)).to_owned());
         }
@@ -92,9 +109,37 @@ impl Attention<'_> {
             && d.is_multiple_of(TENSOR_WIDTH_STEP)
     }
 
+    /// How the kernel handles values of 16 bits: one for warpgroups reads and writes them.
+    pub fn rounding(
+        &self,
+        inputs: &[&ValueInfo],
+        fused: &Fused,
+        policy: &PrecisionPolicy,
+        facts: &Facts,
+    ) -> Rounding {
+        let (q, k) = (inputs[0].shape.dims(), inputs[1]);
+        let fits = facts.arch == WARPGROUP_ARCH
+            && self.follows_weights
+            && self.mask == AttentionMask::None
+            && !self.bias
+            && fused.rotary.is_none()
+            && self.is_for_tensor_cores(q, k.dtype, facts)
+            && q[2] / self.heads == WARPGROUP_WIDTH;
+        match half_of(self.precision(policy)).filter(|_| fits) {
+            Some(dtype) => Rounding { reads: Some((3, dtype)), writes: true },
+            None => Rounding::default(),
+        }
+    }
+
     /// Launch of the best kernel.
     pub fn work(&self, o: &Operands<'_>) -> Work {
+        let of_warpgroups = attention_warpgroup_program(self.precision(o.policy));
         match self.mask {
+            _ if o.dtype(0).is_compact()
+                && let Some(program) = of_warpgroups =>
+            {
+                in_warpgroups(self.plain(o), program)
+            }
             AttentionMask::Cached(first) if is_decoding(o, self.heads) => {
                 decode(o, self.heads, self.scale, first)
             }
@@ -127,7 +172,8 @@ impl Attention<'_> {
             AttentionMask::Cached(First::Operand) => (0, 0),
         };
         let stream = usize::from(matches!(self.mask, AttentionMask::Stream(_)));
-        words.extend([seen, q[2] / k[2], shift, stream].map(|x| x as u32));
+        let halves = usize::from(o.out_type().is_compact());
+        words.extend([seen, q[2] / k[2], shift, stream, halves].map(|x| x as u32));
         let last = o.optional(3);
         let (lens, first, bias) = match self.mask {
             _ if self.bias => (o.optional(4), Pointer::Null, last),
@@ -161,6 +207,21 @@ impl Attention<'_> {
             words,
             weight_bytes: 0,
         }
+    }
+}
+
+/// `kernels/attention_warpgroup.cu` for the attention of `plain`, whose arguments it shares.
+fn in_warpgroups(plain: Work, program: &'static str) -> Work {
+    let queries = plain.words[2].div_ceil(WARPGROUP_SIDE as u32);
+    // Keys and values in columns of 16 bytes, with a row more for the sake of banks.
+    let stage = 2 * WARPGROUP_WIDTH / 8 * 16 * (WARPGROUP_SIDE + 1);
+    Work {
+        program,
+        function: ATTENTION_WARPGROUP,
+        grid: [queries, plain.grid[1], plain.grid[2]],
+        threads: 128,
+        shared: (WARPGROUP_STAGES * stage) as u32,
+        ..plain
     }
 }
 

@@ -81,7 +81,8 @@ fn cuts_of_products() {
                     Pointer::Null,
                 ];
                 let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
-                let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0]);
+                let work =
+                    product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
                 // Each launch has its own weights, which come from memory, as in a network.
                 let weights = |i: u64| Pointer::Weight(buffers[1].pointer() + (i % 128) * (4 << 20));
                 let arguments: Vec<Vec<u64>> = (0..128)
@@ -157,7 +158,7 @@ fn blocks_of_many_rows() {
             let mut pointers = [Pointer::Null; 11];
             (pointers[0], pointers[1], pointers[2], pointers[7]) =
                 (pointer(0), pointer(1), pointer(2), pointer(3));
-            let tile = product(precision, source, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0]);
+            let tile = product(precision, source, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
             let of = |block| (in_block(tile.clone(), block, sizes), block.time);
             let others = blocks(precision, sizes, kind, &context.facts).map(of);
             let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);

@@ -5,9 +5,11 @@ use super::cuts::{Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_instead, pr
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
-use crate::kernels::{TENSOR_ARCH, product_program};
+use crate::kernels::{TENSOR_ARCH, product_program, warpgroup_program};
 use crate::weights::packed_bytes;
-use orate_graph::{ConvGeometry, Edges, Epilogue, Precision, Weight};
+use orate_graph::{
+    ConvGeometry, DType, Edges, Epilogue, Fused, Precision, PrecisionPolicy, Rounding, Shape, Weight,
+};
 
 /// Indices, among a matmul's pointers and words, of the weights to prefetch and of their size in bytes; see
 /// [`announce`].
@@ -24,33 +26,102 @@ pub(super) enum Source {
     Odd,
 }
 
+/// Sizes and tiling of a launch.
+struct Layout {
+    sizes: Sizes,
+    /// Channels of the first of joined matmuls.
+    own: usize,
+    kind: Kind,
+    tiling: Tiling,
+    source: Source,
+    geometry: ConvGeometry,
+}
+
+impl Layout {
+    fn of(
+        (input, out): (&Shape, &Shape),
+        weight: &Weight,
+        conv: Option<&ConvGeometry>,
+        fused: &Fused,
+        facts: &Facts,
+    ) -> Layout {
+        let (rows, k, own) = (out.rows(), weight.shape().dims()[0], out.last());
+        let width = |part: &Weight| part.shape().last();
+        let n = own + fused.parts.iter().map(width).sum::<usize>();
+        let (time, channels, g) = match conv {
+            Some(g) => (input.dims()[1], input.dims()[2], *g),
+            None => (rows, k, ConvGeometry::symmetric(1, 1)),
+        };
+        let left = if conv.is_some() { g.left } else { fused.parts.first().map_or(0, width) };
+        let whole = channels.is_multiple_of(4);
+        let choices: &[usize] = match (whole, conv) {
+            (false, _) => &[5],
+            (true, None) => &[1, 3, 5, 9],
+            (true, Some(g)) if g.edges != Edges::Repeat && facts.arch < TENSOR_ARCH => &[5],
+            (true, Some(g)) if g.edges != Edges::Repeat => &[5, 7],
+            (true, Some(_)) => &[5, 9],
+        };
+        let source = match (whole, conv) {
+            (false, _) => Source::Odd,
+            (true, Some(g)) if g.edges != Edges::Repeat => Source::Past,
+            (true, Some(_)) => Source::Conv,
+            (true, None) => Source::Dense,
+        };
+        Layout {
+            sizes: Sizes { rows, k, n, time, channels, dilation: g.dilation, left },
+            own,
+            kind: Kind {
+                convolves: conv.is_some(),
+                has_history: conv.is_some_and(ConvGeometry::has_history),
+                is_joined: !fused.parts.is_empty(),
+            },
+            tiling: tiling(rows, k, n, choices, facts),
+            source,
+            geometry: g,
+        }
+    }
+
+    /// The kernel for many rows, if there is one that supports all that is fused and is faster than the
+    /// tiling.
+    fn block(&self, precision: Precision, fused: &Fused, facts: &Facts) -> Option<Block> {
+        let supports = fused.norm.is_none() && !fused.gated;
+        supports.then(|| block_instead(self.tiling, precision, self.sizes, self.kind, facts))?
+    }
+}
+
+/// How the kernel of a matmul handles values of 16 bits: those of warpgroups round x, and can store what they
+/// round.
+pub(super) fn rounding(
+    shapes: (&Shape, &Shape),
+    weight: &Weight,
+    conv: Option<&ConvGeometry>,
+    fused: &Fused,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> Rounding {
+    let (layout, precision) = (Layout::of(shapes, weight, conv, fused, facts), policy.of(weight));
+    let dtype = match layout.block(precision, fused, facts) {
+        Some(block) if warpgroup_program(precision) == Some(block.program) => half_of(precision),
+        _ => None,
+    };
+    let widths = fused.parts.iter().map(|w| w.shape().last()).chain([layout.own]);
+    Rounding { reads: dtype.map(|dtype| (1, dtype)), writes: widths.into_iter().all(|n| n.is_multiple_of(8)) }
+}
+
+/// The element type to which kernels of a precision round values, if it is one of 16 bits.
+pub(super) fn half_of(precision: Precision) -> Option<DType> {
+    match precision {
+        Precision::F16 => Some(DType::F16),
+        Precision::Bf16 => Some(DType::BF16),
+        _ => None,
+    }
+}
+
 /// A matmul with everything fused into it, or a convolution.
 pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option<&ConvGeometry>) -> Work {
     let (node, fused) = (&o.step.node, &o.step.fused);
-    let (input, out) = (o.shape(0), o.out_shape());
-    let (rows, k, own) = (out.rows(), weight.shape().dims()[0], out.last());
-    let width = |part: &Weight| part.shape().last();
-    let n = own + fused.parts.iter().map(width).sum::<usize>();
-    let (time, channels, g) = match conv {
-        Some(g) => (input.dims()[1], input.dims()[2], *g),
-        None => (rows, k, ConvGeometry::symmetric(1, 1)),
-    };
-    let left = if conv.is_some() { g.left } else { fused.parts.first().map_or(0, width) };
-    let whole = channels.is_multiple_of(4);
-    let choices: &[usize] = match (whole, conv) {
-        (false, _) => &[5],
-        (true, None) => &[1, 3, 5, 9],
-        (true, Some(g)) if g.edges != Edges::Repeat && o.facts.arch < TENSOR_ARCH => &[5],
-        (true, Some(g)) if g.edges != Edges::Repeat => &[5, 7],
-        (true, Some(_)) => &[5, 9],
-    };
-    let t = tiling(rows, k, n, choices, o.facts);
-    let source = match (whole, conv) {
-        (false, _) => Source::Odd,
-        (true, Some(g)) if g.edges != Edges::Repeat => Source::Past,
-        (true, Some(_)) => Source::Conv,
-        (true, None) => Source::Dense,
-    };
+    let layout = Layout::of((o.shape(0), o.out_shape()), weight, conv, fused, o.facts);
+    let (sizes, g) = (layout.sizes, layout.geometry);
     let precision: Precision = o.policy.of(weight);
     let residual = if e.residual { node.inputs.last() } else { None };
     let norm = fused.norm.as_ref();
@@ -67,22 +138,18 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
         if g.has_history() { o.x(1) } else { Pointer::Null },
         norm.map_or(Pointer::Null, |(weight, _)| o.dense(weight)),
     ];
-    let sizes = Sizes { rows, k, n, time, channels, dilation: g.dilation, left };
     let table_rows = fused.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
     let eps = norm.map_or(0.0, |(_, eps)| *eps);
     let activation = activation_number(e.activation.as_ref());
     let zeros = u32::from(g.edges == Edges::Zero);
-    let numbers = [activation, table_rows as u32, own as u32, u32::from(fused.gated), bits(eps), zeros];
-    let work = product(precision, source, t, pointers, sizes, numbers);
-    if norm.is_some() || fused.gated {
-        return work;
+    let halves = u32::from(o.dtype(0).is_compact()) + 2 * u32::from(o.out_type().is_compact());
+    let (own, gated) = (layout.own as u32, u32::from(fused.gated));
+    let numbers = [activation, table_rows as u32, own, gated, bits(eps), zeros, halves];
+    let work = product(precision, layout.source, layout.tiling, pointers, sizes, numbers);
+    match layout.block(precision, fused, o.facts) {
+        Some(block) => in_block(work, block, sizes),
+        None => work,
     }
-    let kind = Kind {
-        convolves: conv.is_some(),
-        has_history: conv.is_some_and(ConvGeometry::has_history),
-        is_joined: !fused.parts.is_empty(),
-    };
-    in_blocks(work, precision, (t, sizes), kind, o.facts)
 }
 
 /// A matmul with tiling `t`; `first` is the number of channels of the first joined matmul.
@@ -92,7 +159,7 @@ pub(super) fn product(
     t: Tiling,
     pointers: [Pointer; 11],
     sizes: Sizes,
-    [activation, table_rows, first, gated, eps, zeros]: [u32; 6],
+    [activation, table_rows, first, gated, eps, zeros, halves]: [u32; 7],
 ) -> Work {
     let Sizes { rows, k, n, time, channels, dilation, left } = sizes;
     let function = match (source, t.tiles) {
@@ -116,22 +183,11 @@ pub(super) fn product(
         shared: product_shared(t) as u32,
         cluster: t.split as u32,
         pointers: pointers.to_vec(),
-        words: sizes.into_iter().chain([activation, table_rows, 0, first, gated, eps, zeros]).collect(),
+        words: sizes
+            .into_iter()
+            .chain([activation, table_rows, 0, first, gated, eps, zeros, halves])
+            .collect(),
         weight_bytes: packed_bytes(k, n, precision) as u32,
-    }
-}
-
-/// The same by a kernel for many rows, if there is one and it is faster than the tiling.
-fn in_blocks(
-    work: Work,
-    precision: Precision,
-    (t, sizes): (Tiling, Sizes),
-    kind: Kind,
-    facts: &Facts,
-) -> Work {
-    match block_instead(t, precision, sizes, kind, facts) {
-        Some(block) => in_block(work, block, sizes),
-        None => work,
     }
 }
 
@@ -179,9 +235,12 @@ mod tests {
             let [rows, k, n, time, channels, dilation, left] = sizes;
             let sizes = Sizes { rows, k, n, time, channels, dilation, left };
             let t = tiling(rows, k, n, &[5, 9], &facts);
-            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 6]);
+            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 7]);
             let kind = Kind { convolves: true, has_history: false, is_joined: false };
-            in_blocks(work, precision, (t, sizes), kind, &facts)
+            match block_instead(t, precision, sizes, kind, &facts) {
+                Some(block) => in_block(work, block, sizes),
+                None => work,
+            }
         };
         // Two sequences of 6000 rows of 32 channels, seven taps; as in tests/main/ops.rs.
         let long = [12_000, 7 * 32, 200, 6000, 32, 3, 18];

@@ -26,11 +26,11 @@ use operands::Operands;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::kernels::wide_program;
+use crate::kernels::{TENSOR_ARCH, wide_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
-    Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, ValueInfo, Weight, several,
+    Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
 };
 
 /// Maximum rows of joined matmuls: two for each utterance of a batch.
@@ -194,6 +194,38 @@ pub(crate) fn kernel_name(
     op_kernel(op, inputs, fused, policy, facts).name
 }
 
+/// How the kernel of a launch handles values of 16 bits.
+pub(crate) fn rounding(
+    op: &Op,
+    inputs: &[&ValueInfo],
+    output: &ValueInfo,
+    fused: &Fused,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> Rounding {
+    let matmul = |weight, conv| {
+        matmul::rounding((&inputs[0].shape, &output.shape), weight, conv, fused, policy, facts)
+    };
+    match op {
+        _ if !fused.heads.is_empty() || is_narrow(op) => Rounding::default(),
+        Op::MatMul { weight, .. } => matmul(weight, None),
+        Op::Conv1d { weight, geometry, .. } => matmul(weight, Some(geometry)),
+        Op::LayerNorm(_) if facts.arch >= TENSOR_ARCH => {
+            Rounding { reads: None, writes: rows::stores_halves(output.shape.last()) }
+        }
+        Op::Attention { heads, scale, mask, relative, bias, follows_weights } => attention::Attention {
+            heads: *heads,
+            scale: *scale,
+            mask: *mask,
+            relative: relative.as_ref(),
+            bias: *bias,
+            follows_weights: *follows_weights,
+        }
+        .rounding(inputs, fused, policy, facts),
+        _ => Rounding::default(),
+    }
+}
+
 /// Returns the launches of a plan with weights in `bank`, each with the index of its step. Copies of stored
 /// values have the index after the last step.
 pub(crate) fn lower(
@@ -263,6 +295,10 @@ mod tests {
 
         fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {
             kernel_name(op, inputs, fused, &self.policy, &self.facts)
+        }
+
+        fn rounding(&self, op: &Op, inputs: &[&ValueInfo], output: &ValueInfo, fused: &Fused) -> Rounding {
+            rounding(op, inputs, output, fused, &self.policy, &self.facts)
         }
     }
 

@@ -33,6 +33,11 @@ impl Operands<'_> {
         self.plan.info(self.step.node.inputs[i]).dtype
     }
 
+    /// Element type of the result.
+    pub fn out_type(&self) -> DType {
+        self.plan.info(self.step.node.output).dtype
+    }
+
     pub fn at(&self, v: Value) -> Pointer {
         Pointer::Place(self.plan.place(v))
     }
@@ -78,7 +83,7 @@ pub(super) fn activation_number(a: Option<&Activation>) -> u32 {
     a.map_or(0, Activation::number)
 }
 
-/// Number of a cache type, as in `kernels/cache_rows.cuh`.
+/// Number of an element type, as in `kernels/cache_rows.cuh` and `kernels/layer_norm.cu`.
 pub(super) fn cache_type(dtype: DType) -> u32 {
     match dtype {
         DType::F32 | DType::I32 => 0,

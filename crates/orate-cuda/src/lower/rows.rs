@@ -1,6 +1,6 @@
 //! Layer norm, RMS norm, and depthwise convolutions: a block or a warp for each row.
 
-use super::operands::Operands;
+use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
 use orate_graph::{ConvGeometry, Edges, Norm, ValueInfo, Weight};
 
@@ -13,6 +13,9 @@ const FAST_WIDTH: usize = 1024;
 
 /// Maximum row width at which a warp has one row.
 const SHORT_WIDTH: usize = 512;
+
+/// Fewest rows for which warps that have a row each fill the GPU.
+const MANY_ROWS: usize = 128;
 
 /// Name of the kernel for layer norms or depthwise convolutions, or the reason why it does not support these
 /// rows.
@@ -31,22 +34,30 @@ fn row_threads(c: usize) -> (bool, u32) {
 
 pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
     let shape = o.out_shape();
-    let (fours, threads) = row_threads(shape.last());
+    let (rows, c) = (shape.rows(), shape.last());
+    let (fours, threads) = row_threads(c);
+    let (function, per_block) = match fours {
+        true if c <= SHORT_WIDTH && rows >= MANY_ROWS => ("layer_norm_warps", 8),
+        true if c <= FAST_WIDTH => ("layer_norm_row", 1),
+        true => ("layer_norm_4", 1),
+        false => ("layer_norm_1", 1),
+    };
     Work {
         program: "layer_norm",
-        function: match fours {
-            true if shape.last() <= FAST_WIDTH => "layer_norm_row",
-            true => "layer_norm_4",
-            false => "layer_norm_1",
-        },
-        grid: [shape.rows() as u32, 1, 1],
-        threads,
+        function,
+        grid: [rows.div_ceil(per_block) as u32, 1, 1],
+        threads: if per_block > 1 { 32 * per_block as u32 } else { threads },
         shared: 0,
         cluster: 1,
         pointers: vec![o.x(0), o.dense(&n.weight), o.dense(&n.bias), o.out()],
-        words: vec![shape.last() as u32, bits(n.eps)],
+        words: vec![c as u32, bits(n.eps), rows as u32, cache_type(o.out_type())],
         weight_bytes: 0,
     }
+}
+
+/// Layer norms of rows up to this width can store results in 16 bits.
+pub(super) fn stores_halves(c: usize) -> bool {
+    c <= FAST_WIDTH && c.is_multiple_of(8)
 }
 
 pub(super) fn rms_norm(o: &Operands<'_>, weight: &Weight, eps: f32) -> Work {

@@ -7,14 +7,14 @@
 use crate::common;
 use orate_cuda::{CudaDevice, devices};
 use orate_graph::{
-    Activation, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Op, Plan, Precision,
-    PrecisionPolicy, Result, Value, Weight,
+    Activation, AttentionMask, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Norm, Op, Plan,
+    Precision, PrecisionPolicy, Result, Value, Weight,
 };
 use orate_models::supertonic::Sizes;
 use orate_testing::{
-    Case, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all, check_clearing,
-    check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads, fused_cases,
-    harvest, op_cases_built, tolerance::of_rounded_attention,
+    Case, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
+    check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
+    check_later_reads, fused_cases, harvest, op_cases_built, tolerance::of_rounded_attention,
 };
 use std::sync::Arc;
 
@@ -140,6 +140,94 @@ fn many_rows() {
         let report = check_all(&OnDevice(&device), &products);
         println!("{precision}, many rows: {report}");
         report.assert();
+    }
+}
+
+fn vector(name: &str, n: usize) -> Weight {
+    Weight::named(name, [n])
+}
+
+fn matrix(name: &str, k: usize, n: usize) -> Weight {
+    Weight::named(name, [k, n])
+}
+
+fn norm(name: &str) -> Norm {
+    Norm {
+        weight: vector(&format!("{name}_gain"), 256),
+        bias: vector(&format!("{name}_shift"), 256),
+        eps: 1e-5,
+    }
+}
+
+/// Norm, matmul, GELU and matmul. Values between them are f32 if they are outputs, too.
+fn feed_forward(g: &mut Graph, x: Value, outputs: bool) -> Result<Value> {
+    let normed = g.layer_norm(x, norm("second"))?;
+    let y = g.linear(normed, matrix("up", 256, 1024), vector("up_bias", 1024))?;
+    let hidden = g.activate(y, Activation::Gelu)?;
+    if outputs {
+        g.output("normed", normed)?;
+        g.output("hidden", hidden)?;
+    }
+    let y = g.linear(hidden, matrix("down", 1024, 256), vector("down_bias", 256))?;
+    g.add(y, x)
+}
+
+/// A layer of the estimator of Chatterbox.
+fn transformer([rows, time]: [usize; 2]) -> Case {
+    let build = |g: &mut Graph| -> Result<()> {
+        let x = g.input("x", DType::F32, [rows, time, 256])?;
+        let lens = g.input("lens", DType::I32, [rows])?;
+        let y = g.layer_norm(x, norm("first"))?;
+        let [q, k, v] = ["q", "k", "v"].map(|name| g.matmul(y, matrix(name, 256, 512)));
+        let (scale, mask) = (0.125, AttentionMask::None);
+        let op = Op::Attention { heads: 8, scale, mask, relative: None, bias: false, follows_weights: true };
+        let y = g.attention(op, q?, k?, v?, Some(lens))?;
+        let y = g.linear(y, matrix("out", 512, 256), vector("out_bias", 256))?;
+        let x = g.add(y, x)?;
+        let y = feed_forward(g, x, false)?;
+        g.output("y", y)
+    };
+    let mut g = Graph::new("transformer");
+    build(&mut g).expect("builds");
+    let lens: Vec<i32> = (0..rows).map(|row| (time - 7 * row) as i32).collect();
+    Case::new(format!("transformer, {rows} times {time} rows"), g).with("lens", lens)
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn values_of_16_bits() {
+    for (precision, dtype, rounding) in
+        [(Precision::F16, DType::F16, 2f64.powi(-11)), (Precision::Bf16, DType::BF16, 2f64.powi(-8))]
+    {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        let has_warpgroups = device.info().features.iter().any(|f| f == "sm_90");
+        let stored = |case: &Case| {
+            let plan = Plan::compile(case.graph.clone(), &device).expect("all ops have kernels");
+            let is = |v: Value| plan.info(v).dtype == dtype;
+            plan.steps().iter().filter(|s| is(s.node.output)).count()
+        };
+        let mut cases: Vec<Case> = [[2, 700], [1, 300], [3, 257], [16, 640]].map(transformer).into();
+        assert!(!has_warpgroups || stored(&cases[0]) == 5, "norms, joined matmuls, attention, hidden");
+        // Of each of four layers of matmuls and the attention.
+        cases.iter_mut().for_each(|case| case.tolerance += 15.0 * rounding);
+        let report = check_all(&OnDevice(&device), &cases);
+        println!("{precision}: {report}");
+        report.assert();
+
+        // The bits are those of values in f32.
+        let ffn = |outputs: bool| {
+            let mut g = Graph::new("feed_forward");
+            let x = g.input("x", DType::F32, [2, 700, 256]).expect("declares");
+            let y = feed_forward(&mut g, x, outputs).expect("builds");
+            g.output("y", y).expect("declares");
+            let case = Case::new("feed forward", g);
+            assert_eq!(stored(&case), if has_warpgroups && !outputs { 2 } else { 0 });
+            let Case { graph, weights, buffers, scalars, .. } = case;
+            let after = OnDevice(&device).run(graph, &weights, &buffers, &scalars).expect("runs");
+            let Data::F32(y) = &after["y"] else { panic!("an output of f32") };
+            y.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(ffn(false), ffn(true), "{precision}");
     }
 }
 
@@ -317,7 +405,7 @@ fn sessions_run_side_by_side_and_repeat_exactly() {
     let case = Case::new("vocoder", graphs[4].clone());
     let plan = Plan::compile(case.graph.clone(), &device).expect("all ops have kernels");
     let plan = device.open(Arc::new(case.weights.clone())).load(plan).expect("random weights");
-    let orate_testing::Data::F32(latent) = &case.buffers["latent"] else { panic!("a float input") };
+    let Data::F32(latent) = &case.buffers["latent"] else { panic!("a float input") };
     let shape = &case.graph.buffers()[0].shape;
     let speak = || -> Vec<Vec<u32>> {
         let mut m = device.memory();

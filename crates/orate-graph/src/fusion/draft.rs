@@ -1,7 +1,7 @@
 //! A plan before its values have places, and what launches of it may compute.
 
 use crate::graph::{BufferKind, Graph, Node};
-use crate::{Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
+use crate::{DType, Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
 use std::collections::{HashMap, HashSet};
 
 /// What kernels of a device can do in one launch besides a single op. The default is nothing.
@@ -122,6 +122,8 @@ pub(crate) struct Draft<'g> {
     pub views: HashMap<Value, View>,
     /// Elements of values that hold others after their own.
     pub extended: HashMap<Value, usize>,
+    /// Values stored in a 16-bit type, with their parts; see `rounded`.
+    pub rounded: HashMap<Value, DType>,
     /// Weights that stand one after the other, so that matmuls by them can run as one.
     pub groups: Vec<Vec<Weight>>,
     /// Node that makes a value.
@@ -178,6 +180,7 @@ impl<'g> Draft<'g> {
             copies,
             views,
             extended: HashMap::new(),
+            rounded: HashMap::new(),
             groups: vec![],
             made_by,
             readers,
@@ -228,6 +231,11 @@ impl<'g> Draft<'g> {
             (v, offset) = (*outer, offset + start);
         }
         (v, offset)
+    }
+
+    /// The type in which a value is stored, if it is not its own.
+    pub fn stored_as(&self, v: Value) -> Option<DType> {
+        self.rounded.get(&self.whole(v).0).copied()
     }
 
     /// Nodes that no launch computes.

@@ -13,6 +13,8 @@
 //! | `gates` | two such matmuls, then `Mul` of both | the matmul, which multiplies what it stores |
 //! | `norms` | RMS norm of few rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
+//!
+//! Last, `rounded` chooses values to store in 16 bits.
 
 mod add_row;
 mod draft;
@@ -21,17 +23,20 @@ mod heads;
 mod matmuls;
 mod norms;
 mod rotate_queries;
+mod rounded;
 mod views;
 
 use crate::Graph;
+use crate::plan::Target;
 pub(crate) use draft::{Draft, Launch};
 pub use draft::{Fused, Fusions, Head};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
+pub use rounded::Rounding;
 
 /// Steps of a graph for a target: reshapes are views, and what the target can fuse is fused.
-pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions) -> Draft<'g> {
-    let mut draft = Draft::new(graph);
+pub(crate) fn draft<'g>(graph: &'g Graph, target: &dyn Target) -> Draft<'g> {
+    let (mut draft, fusions) = (Draft::new(graph), target.fusions());
     if fusions.add_row {
         add_row::run(&mut draft);
     }
@@ -42,7 +47,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions) -> Draft<'g> {
         rotate_queries::run(&mut draft);
     }
     if fusions.matmul_rows > 0 {
-        matmuls::run(&mut draft, fusions);
+        matmuls::run(&mut draft, &fusions);
         gates::run(&mut draft, fusions.gated_rows);
     }
     if let Some(multiple) = fusions.norm_multiple {
@@ -51,5 +56,6 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions) -> Draft<'g> {
     if fusions.views {
         views::run(&mut draft);
     }
+    rounded::run(&mut draft, target);
     draft
 }

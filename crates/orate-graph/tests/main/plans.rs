@@ -421,3 +421,113 @@ fn matmuls_norm_their_row_and_multiply_what_they_make() {
     assert_eq!(described(&gated(1, true, true)), ["RmsNorm", "MatMul+silu+gated", "Add", down]);
     assert_eq!(described(&gated(2, false, true)), ["RmsNorm", "MatMul+silu", "MatMul", "Mul", down]);
 }
+
+/// Matmuls and attention round what they read, and store so what they make; norms do only the latter.
+struct Rounds;
+
+impl Target for Rounds {
+    fn name(&self) -> String {
+        "rounds".to_owned()
+    }
+
+    fn kernel(&self, _: &Op, _: &[&ValueInfo]) -> std::result::Result<String, String> {
+        Ok("any".to_owned())
+    }
+
+    fn fusions(&self) -> Fusions {
+        Fusions { matmul_rows: 100, ..usual() }
+    }
+
+    fn rounding(&self, op: &Op, _: &[&ValueInfo], _: &ValueInfo, _: &Fused) -> Rounding {
+        let reads = match op {
+            Op::MatMul { .. } => Some((1, DType::BF16)),
+            Op::Attention { .. } => Some((3, DType::BF16)),
+            _ => None,
+        };
+        Rounding { reads, writes: reads.is_some() || matches!(op, Op::LayerNorm(_)) }
+    }
+}
+
+/// Types of the values of a plan's steps, in order.
+fn stored(build: impl FnOnce(&mut Graph, Value)) -> Vec<DType> {
+    let mut g = Graph::new("round");
+    let x = g.input("x", DType::F32, [2, 6, 8]).expect("declares");
+    build(&mut g, x);
+    let p = Plan::compile(g, &Rounds).expect("everything runs");
+    p.steps().iter().map(|s| p.info(s.node.output).dtype).collect()
+}
+
+fn normed(g: &mut Graph, x: Value) -> Value {
+    let [weight, bias] = ["gain", "shift"].map(|name| Weight::named(name, [8]));
+    g.layer_norm(x, Norm { weight, bias, eps: 1e-6 }).expect("builds")
+}
+
+#[test]
+fn values_that_all_readers_round_are_stored_so() {
+    use DType::{BF16, F32};
+    let attention = |mask, heads| Op::Attention {
+        heads,
+        scale: 1.0,
+        mask,
+        relative: None,
+        bias: false,
+        follows_weights: true,
+    };
+    let types = stored(|g, x| {
+        let y = normed(g, x);
+        let [q, k, v] = ["q", "k", "v"].map(|name| matmul(g, y, name));
+        let y = g.attention(attention(AttentionMask::None, 2), q, k, v, None).expect("builds");
+        let y = matmul(g, y, "out");
+        let y = g.add(y, x).expect("builds");
+        g.output("y", y).expect("declares");
+    });
+    assert_eq!(types, [BF16, BF16, BF16, F32], "norm, joined matmuls, attention, matmul");
+}
+
+#[test]
+fn a_value_that_some_reader_needs_in_full_is_f32() {
+    use DType::{BF16, F32};
+    let is_rounded = |also: &dyn Fn(&mut Graph, Value)| {
+        let types = stored(|g, x| {
+            let y = normed(g, x);
+            also(g, y);
+            let z = matmul(g, y, "w");
+            g.output("z", z).expect("declares");
+        });
+        types[0] == BF16
+    };
+    assert!(is_rounded(&|_, _| {}));
+    assert!(!is_rounded(&|g, y| g.output("y", y).expect("declares")), "it is read back");
+    assert!(!is_rounded(&|g, y| {
+        let y = g.activate(y, Activation::Silu).expect("builds");
+        g.output("active", y).expect("declares");
+    }));
+    assert!(!is_rounded(&|g, y| {
+        let z = matmul(g, y, "v");
+        let z = g.add(z, y).expect("builds");
+        g.output("sum", z).expect("declares");
+    }));
+    // A matmul whose rows stay f32 has no 16-bit result either, so what reads it does not round.
+    let types = stored(|g, x| {
+        let y = matmul(g, x, "first");
+        let z = matmul(g, y, "second");
+        g.output("z", z).expect("declares");
+    });
+    assert_eq!(types, [F32, F32]);
+}
+
+#[test]
+fn rounded_values_take_half_the_memory_and_parts_stay_apart() {
+    let mut g = Graph::new("round");
+    let x = g.input("x", DType::F32, [2, 64, 8]).expect("declares");
+    let y = normed(&mut g, x);
+    let [q, k] = ["q", "k"].map(|name| matmul(&mut g, y, name));
+    let [a, b] = [(q, "a"), (k, "b")].map(|(v, name)| matmul(&mut g, v, name));
+    let sum = g.add(a, b).expect("builds");
+    g.output("sum", sum).expect("declares");
+    let rounded = Plan::compile(g.clone(), &Rounds).expect("everything runs");
+    let full = compile(g, Rounds.fusions());
+    let Place::Arena(first) = rounded.place(q) else { panic!("a temporary") };
+    assert_eq!(rounded.place(k), Place::Arena(first + 2 * 64 * 8 * 2));
+    assert!(rounded.arena_bytes() < full.arena_bytes());
+}

@@ -1,0 +1,187 @@
+// Attention of many queries on Hopper where q, k and v are stored in 16 bits: the function of `attention.cu`
+// with lengths, and without other masks, relative terms and rotation. Heads are of 64.
+//
+// A block has 64 queries of a head, 16 for each of its four warps, and goes through the keys in tiles. Values
+// of a tile are multiplied while the softmax of the next one is computed; two more tiles are on their way. A
+// running maximum and sum replace the matrix of scores (online softmax). Thread 4g + t of a warp has
+// queries g and g + 8, and of each 8 keys or channels 2t and 2t + 1.
+//
+// A stage of shared memory has keys and values of a tile, each in columns of eight channels. Their height is
+// odd, so that copies of a row write to different banks.
+
+#if __CUDA_ARCH__ == 900
+
+#define D 64
+#define KEYS 64
+#define STAGES 4
+#define COLUMN (16 * (KEYS + 1))
+#define VALUES (D / 8 * COLUMN)
+#define STAGE (2 * VALUES)
+#define THREADS 128
+
+// Ends a group of copies.
+DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most COUNT groups are on their way.
+template <int COUNT>
+DEVICE void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" :: "n"(COUNT) : "memory");
+}
+
+// 2^x; the smallest results become 0.
+DEVICE float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(const Args a) {
+    extern __shared__ float4 shared4[];
+    char* shared = (char*)shared4;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
+    int width = a.heads * D, kv_width = width / a.group, i = blockIdx.x * 64 + warp * 16 + g;
+    wait_for_previous();
+
+    int len = a.lens ? min(max(a.lens[kv], 0), a.tk) : a.tk, tiles = (len + KEYS - 1) / KEYS;
+    // Operands have less than 2³⁰ elements.
+    int first_key = kv * a.tk * kv_width + head / a.group * D;
+    // Starts to copy a tile; keys that are missing are zeros.
+    auto bring = [&](int tile) {
+        int chunk = threadIdx.x % (D / 8), row = threadIdx.x / (D / 8);
+        char* to = shared + tile % STAGES * STAGE + chunk * COLUMN + row * 16;
+#pragma unroll
+        for (int j = 0; j < KEYS; j += THREADS / (D / 8)) {
+            int key = tile * KEYS + row + j;
+            bool is = key < len;
+            int from = first_key + (is ? key * kv_width + chunk * 8 : 0);
+            start_copy((float*)(to + 16 * j), (const float*)((const u16*)a.k + from), is);
+            start_copy((float*)(to + 16 * j + VALUES), (const float*)((const u16*)a.v + from), is);
+        }
+        end_copies();
+    };
+    bring(0), bring(1);
+
+    uint4 q[D / 16];
+    {
+        const u16* from = (const u16*)a.q + head * D + 2 * t;
+        const u32* near = (const u32*)(from + (b * a.tq + min(i, a.tq - 1)) * width);
+        const u32* far = (const u32*)(from + (b * a.tq + min(i + 8, a.tq - 1)) * width);
+#pragma unroll
+        for (int s = 0; s < D / 16; s++)
+            q[s] = make_uint4(near[8 * s], far[8 * s], near[8 * s + 4], far[8 * s + 4]);
+    }
+
+    const float scale = a.scale * 1.4426950408889634f; // log₂ e
+    // Of queries g and g + 8; the sum is that of this thread's keys. What came before is scaled by `old`.
+    float largest[2] = {-INFINITY, -INFINITY}, total[2] = {}, old[2];
+    float acc[D / 8][4] = {}, scores[KEYS / 8][4];
+    uint4 weights[KEYS / 16];
+    auto multiply_keys = [&](int tile) {
+        u64 keys = right_operand(shared + tile % STAGES * STAGE, COLUMN, 128);
+        keep(scores), keep(q);
+        start_products();
+        multiply_64<SET, ROWS_OF_K>(scores, q[0], keys);
+#pragma unroll
+        for (int s = 1; s < D / 16; s++) multiply_64<ADD, ROWS_OF_K>(scores, q[s], keys + s * (2 * COLUMN / 16));
+        end_products();
+    };
+    auto multiply_values = [&](int tile) {
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            acc[n][0] *= old[0], acc[n][1] *= old[0], acc[n][2] *= old[1], acc[n][3] *= old[1];
+        u64 values = right_operand(shared + tile % STAGES * STAGE + VALUES, 128, COLUMN);
+        keep(acc), keep(weights);
+        start_products();
+#pragma unroll
+        for (int s = 0; s < KEYS / 16; s++)
+            multiply_64<ADD, COLUMNS_OF_K>(acc, weights[s], values + s * (256 / 16));
+        end_products();
+    };
+    auto softmax = [&](int tile) {
+        if ((tile + 1) * KEYS > len) {
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    if (tile * KEYS + 8 * j + 2 * t + c % 2 >= len) scores[j][c] = -INFINITY;
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float most = -INFINITY;
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++) most = fmaxf(most, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            most = fmaxf(largest[r], most * scale);
+            // Any finite number avoids ∞ − ∞.
+            float base = most == -INFINITY ? 0.0f : most, sum = 0.0f;
+            old[r] = power(largest[r] - base);
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int c = 2 * r; c < 2 * r + 2; c++) {
+                    scores[j][c] = power(fmaf(scores[j][c], scale, -base));
+                    sum += scores[j][c];
+                }
+            total[r] = total[r] * old[r] + sum;
+            largest[r] = most;
+        }
+    };
+    auto round_scores = [&]() {
+#pragma unroll
+        for (int s = 0; s < KEYS / 16; s++) {
+            const float(&y)[4] = scores[2 * s], (&z)[4] = scores[2 * s + 1];
+            weights[s] =
+                make_uint4(halves(y[0], y[1]), halves(y[2], y[3]), halves(z[0], z[1]), halves(z[2], z[3]));
+        }
+    };
+
+    if (tiles > 0) {
+        wait_for_copies<1>();
+        publish();
+        __syncthreads();
+        bring(2);
+        multiply_keys(0);
+        wait_for_products<0>();
+        keep(scores);
+        softmax(0);
+        round_scores();
+        for (int tile = 1; tile < tiles; tile++) {
+            // This tile is there, and all warps are done with the values of the one before the last.
+            wait_for_copies<1>();
+            publish();
+            __syncthreads();
+            bring(tile + 2);
+            multiply_keys(tile);
+            multiply_values(tile - 1);
+            wait_for_products<1>();
+            keep(scores);
+            softmax(tile);
+            wait_for_products<0>();
+            keep(acc), keep(weights);
+            round_scores();
+        }
+        multiply_values(tiles - 1);
+        wait_for_products<0>();
+        keep(acc);
+    }
+    let_next_start();
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        total[r] += __shfl_xor_sync(0xffffffffu, total[r], 1);
+        total[r] += __shfl_xor_sync(0xffffffffu, total[r], 2);
+        if (i + 8 * r >= a.tq) continue;
+        float factor = total[r] > 0.0f ? 1.0f / total[r] : 0.0f;
+        int at = (b * a.tq + i + 8 * r) * width + head * D + 2 * t;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            float x = factor * acc[n][2 * r], y = factor * acc[n][2 * r + 1];
+            if (a.halves) *(u32*)((u16*)a.out + at + 8 * n) = halves(x, y);
+            else *(float2*)(a.out + at + 8 * n) = make_float2(x, y);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,77 @@
+//! Values that all readers round to the same 16-bit type → stored in that type.
+//!
+//! Results are the same bits, and such values take half the memory traffic.
+
+use super::draft::Draft;
+use crate::plan::Target;
+use crate::{DType, Value, ValueInfo};
+use std::collections::{HashMap, HashSet};
+
+/// How a kernel handles values of 16 bits; see [`Target::rounding`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rounding {
+    /// Number of leading operands that the kernel rounds as it reads them, and the type. It can read them
+    /// stored in this type, all of them or none.
+    pub reads: Option<(usize, DType)>,
+    /// Whether the result may be stored in a 16-bit type, provided that the operands of `reads` are.
+    pub writes: bool,
+}
+
+/// Kernels read 16 bytes at a time, so parts of a value begin at multiples of eight elements.
+const WHOLE: usize = 8;
+
+pub(super) fn run(d: &mut Draft<'_>, target: &dyn Target) {
+    let info = |v: &Value| d.graph.info(*v);
+    let roundings: Vec<Rounding> = d
+        .launches
+        .iter()
+        .map(|launch| {
+            launch.as_ref().map_or(Rounding::default(), |l| {
+                let inputs: Vec<&ValueInfo> = l.inputs.iter().map(info).collect();
+                target.rounding(d.op(l.node), &inputs, info(&l.output), &l.fused)
+            })
+        })
+        .collect();
+    if roundings.iter().all(|r| r.reads.is_none()) {
+        return;
+    }
+
+    // By value that is no part of another: the type that readers round to, unless something forbids it.
+    let mut types: HashMap<Value, DType> = HashMap::new();
+    let mut forbidden: HashSet<Value> = d.copies.iter().map(|(_, v)| d.whole(*v).0).collect();
+    forbidden.extend(d.views.keys().map(|v| d.whole(*v)).filter(|(_, at)| at % WHOLE != 0).map(|(v, _)| v));
+    for (launch, rounding) in d.launches.iter().zip(&roundings) {
+        let Some(l) = launch else { continue };
+        let (count, dtype) = rounding.reads.unwrap_or((0, DType::F32));
+        for (i, v) in l.inputs.iter().enumerate() {
+            let whole = d.whole(*v).0;
+            if i >= count || *types.entry(whole).or_insert(dtype) != dtype {
+                forbidden.insert(whole);
+            }
+        }
+        let made = l.fused.heads.iter().map(|h| h.out).chain((!rounding.writes).then_some(l.output));
+        forbidden.extend(l.fused.values().chain(made).map(|v| d.whole(v).0));
+    }
+    types.retain(|v, _| d.is_temporary(*v) && !forbidden.contains(v));
+
+    // A launch that gets some of its operands in f32 needs all in f32, and writes f32.
+    loop {
+        let is_rounded = |v: &Value| types.contains_key(&d.whole(*v).0);
+        let of_f32: Vec<Value> = d
+            .launches
+            .iter()
+            .zip(&roundings)
+            .filter_map(|(l, r)| Some((l.as_ref()?, r.reads?.0)))
+            .filter(|(l, count)| !l.inputs[..*count].iter().all(is_rounded))
+            .flat_map(|(l, count)| l.inputs[..count].iter().copied().chain([l.output]))
+            .filter(is_rounded)
+            .collect();
+        if of_f32.is_empty() {
+            break;
+        }
+        for v in of_f32 {
+            types.remove(&d.whole(v).0);
+        }
+    }
+    d.rounded = types;
+}
