@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     int n = channels * CHANNELS + lane % 8 * 4, t = start + lane / 8, end = min(start + ROWS, a.time);
     if (n >= a.n) return;
     const float* from = sums + lane / 8 * STRIDE + lane % 8 * 4;
-    Results<false> results(a, n);
+    Results<false, false> results(a, n);
     // The epilogue of each sum is long; unrolled further it would exceed the instruction cache.
 #pragma unroll 2
     for (; t < end; t += 4, from += 4 * STRIDE) results.store(sequence * a.time + t, *(const float4*)from);

@@ -17,11 +17,49 @@ DEVICE void group_barrier(u32 group, u32 threads) {
     asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "r"(threads) : "memory");
 }
 
-struct True {
-    static constexpr bool value = true;
-};
-struct False {
-    static constexpr bool value = false;
+// Copies of pieces of x, of HIGHEST rows, by THREADS threads: 16 bytes of each row go to registers, and then
+// to a stage in shared memory. ROUNDED: x is stored in 16 bits.
+template <bool ROUNDED, int THREADS, int HIGHEST, int COLUMN, bool CONVOLVES>
+struct Copy {
+    static constexpr int EACH = ROUNDED ? 8 : 4, OF_ROW = PIECE / EACH, APART = THREADS / OF_ROW;
+    static constexpr int COUNT = (HIGHEST + APART - 1) / APART;
+
+    // Rows from `from` on of a sequence whose first element is `first`. Rows that are missing are zeros.
+    template <int ROOM>
+    static __device__ __forceinline__ void bring(
+        const Args& a, float4 (&x)[ROOM], int thread, size_t first, int from, int height) {
+        int own = thread / OF_ROW;
+        first += thread % OF_ROW * EACH;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            int row = own + i * APART, t = from + row;
+            bool zero = CONVOLVES && (row >= height || (a.zeros && (u32)t >= (u32)a.time));
+            size_t at = first + (size_t)min(max(t, 0), a.time - 1) * a.channels;
+            const float4* rows = ROUNDED ? (const float4*)((const u16*)a.x + at) : (const float4*)(a.x + at);
+            x[i] = zero ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *rows;
+        }
+    }
+
+    // Of each 16 channels, one column has the first two of every four, the next column the others: the order
+    // of weights.
+    template <int ROOM>
+    static __device__ __forceinline__ void put(const float4 (&x)[ROOM], int thread, char* stage) {
+        int own = thread / OF_ROW, channel = thread % OF_ROW * EACH;
+        char* to = stage + channel / 16 * 2 * COLUMN + own * 16 + channel % 16;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            if (HIGHEST % APART && own + i * APART >= HIGHEST) continue;
+            char* here = to + i * APART * 16;
+            if (ROUNDED) {
+                *(float2*)here = make_float2(x[i].x, x[i].z);
+                *(float2*)(here + COLUMN) = make_float2(x[i].y, x[i].w);
+            } else {
+                *(u32*)here = halves(x[i].x, x[i].y);
+                *(u32*)(here + COLUMN) = halves(x[i].z, x[i].w);
+            }
+        }
+        publish();
+    }
 };
 
 template <int GROUPS, int WIDE, int REACH>
@@ -29,10 +67,8 @@ DEVICE void product_in_groups(const Args& a) {
     extern __shared__ float4 shared4[];
     constexpr int STEPS = PIECE / 16, CHANNELS_OF_BLOCK = 64 * WIDE, OF_GROUP = 128 * WIDE;
     constexpr bool CONVOLVES = REACH > 0;
-    // Rows that a block reads, and those that a thread reads if they are f32.
-    constexpr int HIGHEST = ROWS + REACH, COPIES = (HIGHEST * PIECE / 4 + OF_GROUP - 1) / OF_GROUP;
     // A stage is columns of eight channels. Their height is odd, so that a warp writes to different banks.
-    constexpr int HEIGHT = HIGHEST + 1, COLUMN = 16 * HEIGHT, STAGE = PIECE / 8 * COLUMN;
+    constexpr int HIGHEST = ROWS + REACH, HEIGHT = HIGHEST + 1, COLUMN = 16 * HEIGHT, STAGE = PIECE / 8 * COLUMN;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (4 * WIDE);
     int group = threadIdx.x / OF_GROUP, thread = threadIdx.x % OF_GROUP;
     int taps = CONVOLVES ? a.k / a.channels : 1, dilation = CONVOLVES ? a.dilation : 0;
@@ -61,52 +97,18 @@ DEVICE void product_in_groups(const Args& a) {
     bool is_rounded = a.halves & 1;
     wait_for_previous();
 
-    // 16 bytes of COPIES rows, or of half as many if x is rounded. What is missing is zeros.
-    float4 x[COPIES];
-    auto bring_rows = [&](auto rounded, int piece) {
-        constexpr bool ROUNDED = decltype(rounded)::value;
-        constexpr int EACH = ROUNDED ? 8 : 4, OF_ROW = PIECE / EACH, APART = OF_GROUP / OF_ROW;
-        int own = thread / OF_ROW;
-        size_t first = (size_t)sequence * a.time * a.channels
-                       + (group + piece * GROUPS) * PIECE + thread % OF_ROW * EACH;
-#pragma unroll
-        for (int i = 0; i < (HIGHEST + APART - 1) / APART; i++) {
-            int row = own + i * APART, t = start - left + row;
-            bool zero = CONVOLVES && (row >= height || (a.zeros && (u32)t >= (u32)a.time));
-            size_t at = first + min(max(t, 0), a.time - 1) * a.channels;
-            const float4* from = ROUNDED ? (const float4*)((const u16*)a.x + at) : (const float4*)(a.x + at);
-            x[i] = zero ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *from;
-        }
-    };
+    typedef Copy<false, OF_GROUP, HIGHEST, COLUMN, CONVOLVES> Full;
+    typedef Copy<true, OF_GROUP, HIGHEST, COLUMN, CONVOLVES> Rounded;
+    float4 x[Full::COUNT];
     auto bring = [&](int piece) {
-        if (is_rounded) bring_rows(True(), piece);
-        else bring_rows(False(), piece);
+        size_t first = (size_t)sequence * a.time * a.channels + (group + piece * GROUPS) * PIECE;
+        if (is_rounded) Rounded::bring(a, x, thread, first, start - left, height);
+        else Full::bring(a, x, thread, first, start - left, height);
     };
-    // Of each 16 channels, one column has the first two of every four, the next column the others: the order
-    // of weights.
     char* shared = (char*)shared4 + group * 2 * STAGE;
-    auto put_rows = [&](auto rounded, char* stage) {
-        constexpr bool ROUNDED = decltype(rounded)::value;
-        constexpr int EACH = ROUNDED ? 8 : 4, OF_ROW = PIECE / EACH, APART = OF_GROUP / OF_ROW;
-        int own = thread / OF_ROW, channel = thread % OF_ROW * EACH;
-        char* to = stage + channel / 16 * 2 * COLUMN + own * 16 + channel % 16;
-#pragma unroll
-        for (int i = 0; i < (HIGHEST + APART - 1) / APART; i++)
-            if (HIGHEST % APART == 0 || own + i * APART < HIGHEST) {
-                char* here = to + i * APART * 16;
-                if (ROUNDED) {
-                    *(float2*)here = make_float2(x[i].x, x[i].z);
-                    *(float2*)(here + COLUMN) = make_float2(x[i].y, x[i].w);
-                } else {
-                    *(u32*)here = halves(x[i].x, x[i].y);
-                    *(u32*)(here + COLUMN) = halves(x[i].z, x[i].w);
-                }
-            }
-        publish();
-    };
     auto put = [&](int stage) {
-        if (is_rounded) put_rows(True(), shared + stage * STAGE);
-        else put_rows(False(), shared + stage * STAGE);
+        if (is_rounded) Rounded::put(x, thread, shared + stage * STAGE);
+        else Full::put(x, thread, shared + stage * STAGE);
     };
     if (pieces > 0) {
         bring(0);
