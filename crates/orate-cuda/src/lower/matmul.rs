@@ -104,8 +104,11 @@ pub(super) fn rounding(
         Some(block) if warpgroup_program(precision) == Some(block.program) => half_of(precision),
         _ => None,
     };
-    let widths = fused.parts.iter().map(|w| w.shape().last()).chain([layout.own]);
-    Rounding { reads: dtype.map(|dtype| (1, dtype)), writes: widths.into_iter().all(|n| n.is_multiple_of(8)) }
+    let mut widths = fused.parts.iter().map(|w| w.shape().last()).chain([layout.own]);
+    dtype.map_or(Rounding::default(), |dtype| Rounding {
+        reads: Some((1, dtype)),
+        writes: widths.all(|n| n.is_multiple_of(8)),
+    })
 }
 
 /// The element type to which kernels of a precision round values, if it is one of 16 bits.

@@ -254,7 +254,7 @@ pub(crate) fn lower(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{AttentionMask, DType, Epilogue, Norm, Target, launches_of};
+    use orate_graph::{AttentionMask, DType, Epilogue, Graph, Norm, Target, launches_of};
     use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
     /// Facts of an imaginary GPU of an architecture.
@@ -344,6 +344,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Only some kernels read or write values of 16 bits.
+    #[test]
+    fn values_of_16_bits_meet_kernels_for_them() {
+        let mut rounded = 0;
+        // Of few and many rows, and of matmuls that warpgroups compute and leave to others.
+        for (rows, width) in [(64, 256), (700, 256), (700, 72), (1400, 512)] {
+            let target = Imagined { policy: PrecisionPolicy::uniform(Precision::Bf16), facts: facts(90) };
+            let mut g = Graph::new("chain");
+            let mut x = g.input("x", DType::F32, [1, rows, width]).expect("declares");
+            for (i, n) in [1024, 40, 256, 256, width].into_iter().enumerate() {
+                let c = g.shape(x).last();
+                let vector = |name: &str| Weight::named(format!("{name}{i}"), [c]);
+                let norm = Norm { weight: vector("gain"), bias: vector("shift"), eps: 1e-5 };
+                let y = g.layer_norm(x, norm).expect("builds");
+                let y = g.matmul(y, Weight::named(format!("up{i}"), [c, 2 * n])).expect("builds");
+                x = g.matmul(y, Weight::named(format!("down{i}"), [2 * n, n])).expect("builds");
+            }
+            g.output("y", x).expect("declares");
+            let weights = orate_testing::RandomWeights::of_graph(&g, 1);
+            let plan = Plan::compile(g, &target).expect("compiles");
+            let mut bank = WeightBank::default();
+            bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+            let is_compact = |v: &orate_graph::Value| plan.info(*v).dtype.is_compact();
+            for (i, work) in lower(&plan, &bank, &target.policy, &target.facts) {
+                let Some(step) = plan.steps().get(i) else { continue };
+                let reads = step.node.inputs.iter().any(is_compact);
+                let writes = is_compact(&step.node.output);
+                let can_read = work.program.contains("warpgroup");
+                assert!(!reads || can_read, "{} reads 16 bits: {}", work.program, plan.explain(None));
+                let can_write = can_read || work.program == "layer_norm";
+                assert!(!writes || can_write, "{} writes 16 bits: {}", work.program, plan.explain(None));
+                rounded += usize::from(writes);
+            }
+        }
+        assert!(rounded > 10, "{rounded} values are rounded");
     }
 
     #[test]
