@@ -6,16 +6,14 @@
 // running maximum and sum replace the matrix of scores (online softmax). Thread 4g + t of a warp has
 // queries g and g + 8, and of each 8 keys or channels 2t and 2t + 1.
 //
-// A stage of shared memory has keys and values of a tile, each in columns of eight channels. Their height is
-// odd, so that copies of a row write to different banks.
+// A stage of shared memory has keys and values of a tile, a line of `wgmma.cuh` for each.
 
 #if __CUDA_ARCH__ == 900
 
 #define D 64
 #define KEYS 64
 #define STAGES 4
-#define COLUMN (16 * (KEYS + 1))
-#define VALUES (D / 8 * COLUMN)
+#define VALUES (2 * KEYS * D)
 #define STAGE (2 * VALUES)
 #define THREADS 128
 
@@ -37,7 +35,7 @@ DEVICE float power(float x) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(const Args a) {
     extern __shared__ float4 shared4[];
-    char* shared = (char*)shared4;
+    char* shared = lines_in(shared4);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
     int width = a.heads * D, kv_width = width / a.group, i = blockIdx.x * 64 + warp * 16 + g;
@@ -49,14 +47,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
     // Starts to copy a tile; keys that are missing are zeros.
     auto bring = [&](int tile) {
         int chunk = threadIdx.x % (D / 8), row = threadIdx.x / (D / 8);
-        char* to = shared + tile % STAGES * STAGE + chunk * COLUMN + row * 16;
+        char* to = shared + tile % STAGES * STAGE + chunk_at(row, chunk);
 #pragma unroll
         for (int j = 0; j < KEYS; j += THREADS / (D / 8)) {
             int key = tile * KEYS + row + j;
             bool is = key < len;
             int from = first_key + (is ? key * kv_width + chunk * 8 : 0);
-            start_copy((float*)(to + 16 * j), (const float*)((const u16*)a.k + from), is);
-            start_copy((float*)(to + 16 * j + VALUES), (const float*)((const u16*)a.v + from), is);
+            start_copy((float*)(to + 128 * j), (const float*)((const u16*)a.k + from), is);
+            start_copy((float*)(to + 128 * j + VALUES), (const float*)((const u16*)a.v + from), is);
         }
         end_copies();
     };
@@ -78,24 +76,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
     float acc[D / 8][4] = {}, scores[KEYS / 8][4];
     uint4 weights[KEYS / 16];
     auto multiply_keys = [&](int tile) {
-        u64 keys = right_operand(shared + tile % STAGES * STAGE, COLUMN, 128);
+        u64 keys = right_operand(shared + tile % STAGES * STAGE);
         keep(scores), keep(q);
         start_products();
         multiply_64<SET, ROWS_OF_K>(scores, q[0], keys);
 #pragma unroll
-        for (int s = 1; s < D / 16; s++) multiply_64<ADD, ROWS_OF_K>(scores, q[s], keys + s * (2 * COLUMN / 16));
+        for (int s = 1; s < D / 16; s++) multiply_64<ADD, ROWS_OF_K>(scores, q[s], keys + 2 * s);
         end_products();
     };
     auto multiply_values = [&](int tile) {
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
             acc[n][0] *= old[0], acc[n][1] *= old[0], acc[n][2] *= old[1], acc[n][3] *= old[1];
-        u64 values = right_operand(shared + tile % STAGES * STAGE + VALUES, 128, COLUMN);
+        u64 values = right_operand(shared + tile % STAGES * STAGE + VALUES);
         keep(acc), keep(weights);
         start_products();
 #pragma unroll
         for (int s = 0; s < KEYS / 16; s++)
-            multiply_64<ADD, COLUMNS_OF_K>(acc, weights[s], values + s * (256 / 16));
+            multiply_64<ADD, COLUMNS_OF_K>(acc, weights[s], values + 128 * s);
         end_products();
     };
     auto softmax = [&](int tile) {

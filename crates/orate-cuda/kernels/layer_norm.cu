@@ -1,4 +1,5 @@
-// Layer norm of each row: (x − mean) / √(variance + eps) · weight + bias.
+// Layer norm of each row: f((x − mean) / √(variance + eps) · weight + bias) + row. Only `layer_norm_warps` has
+// an activation f and adds a row.
 //
 // x and out [rows, C], C up to 4 · 256 · 4 if it is a multiple of 4, else 4 · 256. A block has one row in
 // registers, or a warp has; mean and variance are two passes, which avoids cancellation.
@@ -8,9 +9,12 @@ struct Args {
     const float* weight;
     const float* bias;
     float* out;
+    const float* row;      // [row_count, C], of which `row_index` names one to add at the end; or null
+    const u64* row_index;
     int c;
     float eps;
     int rows, type;  // of `out`: 0 f32, 1 f16, 2 bf16; the latter two only if C is a multiple of 4
+    int activation, row_count;
 };
 
 #define CHUNKS 4
@@ -96,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_row(const Args a) {
     store(a, (size_t)blockIdx.x * a.c + at, y);
 }
 
-// A warp for each of 8 rows, of at most 4 · 128 channels: for many rows.
+// A warp for each of 8 rows, of at most 4 · 128 channels.
 extern "C" __global__ void __launch_bounds__(256) layer_norm_warps(const Args a) {
     int lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -125,12 +129,22 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_warps(const Args a)
             squares += y[i].x * y[i].x + y[i].y * y[i].y + y[i].z * y[i].z + y[i].w * y[i].w;
     }
     float factor = 1.0f / sqrtf(warp_sum(squares) / a.c + a.eps);
+    const float* added = a.row ? a.row + min((u64)a.row_count - 1, *a.row_index) * a.c : 0;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         int at = 4 * lane + 128 * i;
         if (at >= a.c) break;
         y[i].x = y[i].x * factor * w[i].x + b[i].x, y[i].y = y[i].y * factor * w[i].y + b[i].y;
         y[i].z = y[i].z * factor * w[i].z + b[i].z, y[i].w = y[i].w * factor * w[i].w + b[i].w;
+        if (a.activation) {
+            float active[4] = {y[i].x, y[i].y, y[i].z, y[i].w};
+            activate(a.activation, active, 0.0f);
+            y[i] = make_float4(active[0], active[1], active[2], active[3]);
+        }
+        if (added) {
+            float4 r = *(const float4*)(added + at);
+            y[i].x += r.x, y[i].y += r.y, y[i].z += r.z, y[i].w += r.w;
+        }
         store(a, (size_t)row * a.c + at, y[i]);
     }
 }

@@ -19,7 +19,7 @@ DEVICE void group_barrier(u32 group, u32 threads) {
 
 // Copies of pieces of x, of HIGHEST rows, by THREADS threads: 16 bytes of each row go to registers, and then
 // to a stage in shared memory. ROUNDED: x is stored in 16 bits.
-template <bool ROUNDED, int THREADS, int HIGHEST, int COLUMN, bool CONVOLVES>
+template <bool ROUNDED, int THREADS, int HIGHEST, bool CONVOLVES>
 struct Copy {
     static constexpr int EACH = ROUNDED ? 8 : 4, OF_ROW = PIECE / EACH, APART = THREADS / OF_ROW;
     static constexpr int COUNT = (HIGHEST + APART - 1) / APART;
@@ -40,22 +40,24 @@ struct Copy {
         }
     }
 
-    // Of each 16 channels, one column has the first two of every four, the next column the others: the order
-    // of weights.
+    // Of each 16 channels, one chunk has the first two of every four, the next chunk the others: the order of
+    // weights.
     template <int ROOM>
     static __device__ __forceinline__ void put(const float4 (&x)[ROOM], int thread, char* stage) {
         int own = thread / OF_ROW, channel = thread % OF_ROW * EACH;
-        char* to = stage + channel / 16 * 2 * COLUMN + own * 16 + channel % 16;
+        u32 chunk = channel / 16 * 2;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             if (HIGHEST % APART && own + i * APART >= HIGHEST) continue;
-            char* here = to + i * APART * 16;
+            u32 line = own + i * APART;
+            char* first = stage + chunk_at(line, chunk) + channel % 16;
+            char* second = stage + chunk_at(line, chunk + 1) + channel % 16;
             if (ROUNDED) {
-                *(float2*)here = make_float2(x[i].x, x[i].z);
-                *(float2*)(here + COLUMN) = make_float2(x[i].y, x[i].w);
+                *(float2*)first = make_float2(x[i].x, x[i].z);
+                *(float2*)second = make_float2(x[i].y, x[i].w);
             } else {
-                *(u32*)here = halves(x[i].x, x[i].y);
-                *(u32*)(here + COLUMN) = halves(x[i].z, x[i].w);
+                *(u32*)first = halves(x[i].x, x[i].y);
+                *(u32*)second = halves(x[i].z, x[i].w);
             }
         }
         publish();
@@ -67,8 +69,8 @@ DEVICE void product_in_groups(const Args& a) {
     extern __shared__ float4 shared4[];
     constexpr int STEPS = PIECE / 16, CHANNELS_OF_BLOCK = 64 * WIDE, OF_GROUP = 128 * WIDE;
     constexpr bool CONVOLVES = REACH > 0;
-    // A stage is columns of eight channels. Their height is odd, so that a warp writes to different banks.
-    constexpr int HIGHEST = ROWS + REACH, HEIGHT = HIGHEST + 1, COLUMN = 16 * HEIGHT, STAGE = PIECE / 8 * COLUMN;
+    // A stage has a line for each row.
+    constexpr int HIGHEST = ROWS + REACH, STAGE = 2 * PIECE * HIGHEST;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (4 * WIDE);
     int group = threadIdx.x / OF_GROUP, thread = threadIdx.x % OF_GROUP;
     int taps = CONVOLVES ? a.k / a.channels : 1, dilation = CONVOLVES ? a.dilation : 0;
@@ -97,15 +99,15 @@ DEVICE void product_in_groups(const Args& a) {
     bool is_rounded = a.halves & 1;
     wait_for_previous();
 
-    typedef Copy<false, OF_GROUP, HIGHEST, COLUMN, CONVOLVES> Full;
-    typedef Copy<true, OF_GROUP, HIGHEST, COLUMN, CONVOLVES> Rounded;
+    typedef Copy<false, OF_GROUP, HIGHEST, CONVOLVES> Full;
+    typedef Copy<true, OF_GROUP, HIGHEST, CONVOLVES> Rounded;
     float4 x[Full::COUNT];
     auto bring = [&](int piece) {
         size_t first = (size_t)sequence * a.time * a.channels + (group + piece * GROUPS) * PIECE;
         if (is_rounded) Rounded::bring(a, x, thread, first, start - left, height);
         else Full::bring(a, x, thread, first, start - left, height);
     };
-    char* shared = (char*)shared4 + group * 2 * STAGE;
+    char* shared = lines_in(shared4) + group * 2 * STAGE;
     auto put = [&](int stage) {
         if (is_rounded) Rounded::put(x, thread, shared + stage * STAGE);
         else Full::put(x, thread, shared + stage * STAGE);
@@ -117,16 +119,16 @@ DEVICE void product_in_groups(const Args& a) {
     if (pieces > 1) bring(1);
 
     float acc[ROWS / 8][4] = {};
-    u64 first = right_operand(shared, COLUMN, 128);
+    u64 first = right_operand(shared);
     int step = 0;
     // Multiplies by the weights in `now`, and then loads those of the step after the next.
     auto multiply_step = [&](uint4 (&now)[STEPS], int piece, int tap) {
         if (tap == 0) group_barrier(group, OF_GROUP);
-        u64 rows = first + piece % 2 * (STAGE / 16) + tap * dilation;
+        u64 rows = first + piece % 2 * (STAGE / 16) + tap * dilation * (128 / 16);
         keep(now), keep(acc);
         start_products();
 #pragma unroll
-        for (int i = 0; i < STEPS; i++) multiply_64<ADD, ROWS_OF_K>(acc, now[i], rows + i * 2 * (COLUMN / 16));
+        for (int i = 0; i < STEPS; i++) multiply_64<ADD, ROWS_OF_K>(acc, now[i], rows + 2 * i);
         end_products();
         if (tap == 0 && piece + 1 < pieces) {
             put((piece + 1) % 2);

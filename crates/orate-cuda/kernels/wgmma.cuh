@@ -2,7 +2,8 @@
 // be as `start_products` found them until `wait_for_products` returns.
 //
 // The left operand is in registers, as in `mma.cuh`: 16 channels by 16 of K for each warp. The right one is
-// in shared memory: columns of eight rows of 16 bytes.
+// in shared memory, in lines of 128 bytes, one after the other. In line i the 16 bytes of chunk c are at c ^ i,
+// so that eight lines of a chunk are in different banks. Without this order attention took twice as long.
 
 // Writes to registers and shared memory before these are visible to the matmuls after them.
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -29,11 +30,22 @@ DEVICE void keep(uint4 (&x)[COUNT]) {
         asm volatile("" : "+r"(x[i].x), "+r"(x[i].y), "+r"(x[i].z), "+r"(x[i].w) :: "memory");
 }
 
-// Describes a right operand: where it is, and how many bytes later the next 8 of K and the next 8 rows are.
-// Its columns have rows of 8 of K each or, if it is transposed, of 8 rows for one of K.
-DEVICE u64 right_operand(const void* shared, u32 next_k, u32 next_rows) {
-    u32 at = (u32)__cvta_generic_to_shared(shared);
-    return (u64)(at >> 4) | (u64)(next_k >> 4) << 16 | (u64)(next_rows >> 4) << 32;
+// Alignment of the first line, in bytes.
+#define LINES 1024
+
+// The shared memory of a block, from where lines can begin.
+DEVICE char* lines_in(float4* shared) {
+    return (char*)shared + (0u - (u32)__cvta_generic_to_shared(shared)) % LINES;
+}
+
+// Bytes from the beginning of lines to a chunk.
+DEVICE u32 chunk_at(u32 line, u32 chunk) { return line * 128 + (chunk ^ line % 8) * 16; }
+
+// Describes a right operand that begins with a line. One of 16 of K begins 32 bytes after the last or, if the
+// operand is transposed, 16 lines.
+DEVICE u64 right_operand(const char* line) {
+    u32 at = (u32)__cvta_generic_to_shared(line);
+    return (u64)(at >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
 #if PRECISION == 3
@@ -42,8 +54,10 @@ DEVICE u64 right_operand(const void* shared, u32 next_k, u32 next_rows) {
 #define HALF "f16"
 #endif
 
-// Whether a matmul is added to what is there, and the right operand transposed.
+// Whether a matmul is added to what is there.
 enum Sum { SET, ADD };
+
+// Lines are rows of 64 of K each or, transposed, of 64 rows for one of K.
 enum Right { ROWS_OF_K, COLUMNS_OF_K };
 
 // 64 channels by 64 rows by 16 of K: 8 rows in each of `c`.

@@ -97,6 +97,9 @@ impl Step {
                 let _ = write!(s, " x{}", n + 1);
             }
         }
+        if let Some(activation) = &fused.activation {
+            let _ = write!(s, "+{}", activation.name());
+        }
         if fused.row.is_some() {
             s += "+row";
         }

@@ -1,6 +1,7 @@
 //! Attention. Many queries use tensor cores; a single query over a cache has a kernel of its own, in which
 //! blocks share the keys.
 
+use super::cuts::LINES;
 use super::matmul::half_of;
 use super::operands::Operands;
 use super::work::{Pointer, Work, bits};
@@ -213,14 +214,13 @@ impl Attention<'_> {
 /// `kernels/attention_warpgroup.cu` for the attention of `plain`, whose arguments it shares.
 fn in_warpgroups(plain: Work, program: &'static str) -> Work {
     let queries = plain.words[2].div_ceil(WARPGROUP_SIDE as u32);
-    // Keys and values in columns of 16 bytes, with a row more for the sake of banks.
-    let stage = 2 * WARPGROUP_WIDTH / 8 * 16 * (WARPGROUP_SIDE + 1);
+    let stage = 2 * 2 * WARPGROUP_WIDTH * WARPGROUP_SIDE;
     Work {
         program,
         function: ATTENTION_WARPGROUP,
         grid: [queries, plain.grid[1], plain.grid[2]],
         threads: 128,
-        shared: (WARPGROUP_STAGES * stage) as u32,
+        shared: (WARPGROUP_STAGES * stage + LINES) as u32,
         ..plain
     }
 }

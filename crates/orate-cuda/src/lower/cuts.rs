@@ -47,6 +47,8 @@ const WIDE_SIDE: usize = 64;
 pub(super) const WIDE_DEPTH: usize = 64;
 /// Rows that the taps of a convolution may reach beyond those of a block.
 const WIDE_REACH: usize = 8;
+/// Alignment of the operands of warpgroups in shared memory.
+pub(super) const LINES: usize = 1024;
 /// Threads of four warps.
 const WIDE_THREADS: usize = 128;
 
@@ -60,6 +62,8 @@ struct Wide {
     warpgroups: usize,
     /// Rows that shared memory has for the sake of its banks.
     padding: usize,
+    /// Bytes that it has to align them.
+    alignment: usize,
     /// Microseconds of a block and, in addition, of each 16 of K: alone on its multiprocessor, and with
     /// others.
     alone: (f64, f64),
@@ -73,6 +77,7 @@ const WIDES: [Wide; 2] = [
         groups: 2,
         warpgroups: 1,
         padding: 2,
+        alignment: 0,
         alone: (2.3, 0.115),
         among: (2.3, 0.2),
     },
@@ -82,6 +87,7 @@ const WIDES: [Wide; 2] = [
         groups: 4,
         warpgroups: 1,
         padding: 2,
+        alignment: 0,
         alone: (2.3, 0.09),
         among: (2.3, 0.09),
     },
@@ -93,7 +99,8 @@ const WARPGROUPS: [Wide; 3] = [
         program: warpgroup_program,
         groups: 4,
         warpgroups: 1,
-        padding: 1,
+        padding: 0,
+        alignment: LINES,
         alone: (1.9, 0.058),
         among: (1.9, 0.058),
     },
@@ -102,7 +109,8 @@ const WARPGROUPS: [Wide; 3] = [
         program: warpgroup_program,
         groups: 2,
         warpgroups: 1,
-        padding: 1,
+        padding: 0,
+        alignment: LINES,
         alone: (0.9, 0.09),
         among: (1.3, 0.13),
     },
@@ -111,7 +119,8 @@ const WARPGROUPS: [Wide; 3] = [
         program: warpgroup_program,
         groups: 1,
         warpgroups: 2,
-        padding: 1,
+        padding: 0,
+        alignment: LINES,
         alone: (1.7, 0.12),
         among: (1.2, 0.26),
     },
@@ -336,7 +345,8 @@ fn wide_block(
         rows: WIDE_SIDE,
         threads: kernel.groups * kernel.warpgroups * WIDE_THREADS,
         // Two stages of rows, each in 16 bits; then sums.
-        shared: kernel.groups * usize::max(2 * WIDE_DEPTH * height * 2, 4 * WIDE_SIDE * (side + 4)),
+        shared: kernel.groups * usize::max(2 * WIDE_DEPTH * height * 2, 4 * WIDE_SIDE * (side + 4))
+            + kernel.alignment,
         time: 1.3 + waves as f64 * (fixed + (k / 16) as f64 * step),
     };
     (channels.is_multiple_of(WIDE_DEPTH) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)

@@ -42,6 +42,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
     let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
     Fusions {
         add_row: true,
+        norm_activations: rows::SHORT_WIDTH,
         heads: true,
         rotate_queries: true,
         matmul_rows: MOST_JOINED,

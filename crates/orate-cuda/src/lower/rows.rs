@@ -1,6 +1,6 @@
 //! Layer norm, RMS norm, and depthwise convolutions: a block or a warp for each row.
 
-use super::operands::{Operands, cache_type};
+use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use orate_graph::{ConvGeometry, Edges, Norm, ValueInfo, Weight};
 
@@ -12,7 +12,7 @@ const NORM_WIDTH: (usize, usize) = (4096, 1024);
 const FAST_WIDTH: usize = 1024;
 
 /// Maximum row width at which a warp has one row.
-const SHORT_WIDTH: usize = 512;
+pub(super) const SHORT_WIDTH: usize = 512;
 
 /// Fewest rows for which warps that have a row each fill the GPU.
 const MANY_ROWS: usize = 128;
@@ -36,8 +36,11 @@ pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
     let shape = o.out_shape();
     let (rows, c) = (shape.rows(), shape.last());
     let (fours, threads) = row_threads(c);
+    let (fused, row) = (&o.step.fused, o.step.fused.row);
     let (function, per_block) = match fours {
-        true if c <= SHORT_WIDTH && rows >= MANY_ROWS => ("layer_norm_warps", 8),
+        true if c <= SHORT_WIDTH && (rows >= MANY_ROWS || fused.activation.is_some() || row.is_some()) => {
+            ("layer_norm_warps", 8)
+        }
         true if c <= FAST_WIDTH => ("layer_norm_row", 1),
         true => ("layer_norm_4", 1),
         false => ("layer_norm_1", 1),
@@ -49,8 +52,22 @@ pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
         threads: if per_block > 1 { 32 * per_block as u32 } else { threads },
         shared: 0,
         cluster: 1,
-        pointers: vec![o.x(0), o.dense(&n.weight), o.dense(&n.bias), o.out()],
-        words: vec![c as u32, bits(n.eps), rows as u32, cache_type(o.out_type())],
+        pointers: vec![
+            o.x(0),
+            o.dense(&n.weight),
+            o.dense(&n.bias),
+            o.out(),
+            row.map_or(Pointer::Null, |(table, _)| o.at(table)),
+            row.map_or(Pointer::Null, |(_, index)| o.scalar(index)),
+        ],
+        words: vec![
+            c as u32,
+            bits(n.eps),
+            rows as u32,
+            cache_type(o.out_type()),
+            activation_number(fused.activation.as_ref()),
+            row.map_or(0, |(table, _)| o.shape_of(table).dims()[0] as u32),
+        ],
         weight_bytes: 0,
     }
 }

@@ -206,7 +206,7 @@ fn values_of_16_bits() {
             let is = |v: Value| plan.info(v).dtype == dtype;
             plan.steps().iter().filter(|s| is(s.node.output)).count()
         };
-        let mut cases: Vec<Case> = [[2, 700], [1, 300], [3, 257], [16, 640]].map(transformer).into();
+        let mut cases: Vec<Case> = [[2, 700], [1, 300], [5, 193]].map(transformer).into();
         assert!(!has_warpgroups || stored(&cases[0]) == 5, "norms, joined matmuls, attention, hidden");
         // Of each of four layers of matmuls and the attention.
         cases.iter_mut().for_each(|case| case.tolerance += 15.0 * rounding);

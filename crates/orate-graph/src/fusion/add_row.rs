@@ -1,22 +1,26 @@
-//! `matmul + row`, the row that a scalar names → matmul that adds it.
+//! `matmul + row`, the row that a scalar names → matmul that adds it; the same for layer norms.
 
 use super::draft::Draft;
+use super::norm_activations::fits;
 use crate::Op;
 
-pub(super) fn run(d: &mut Draft<'_>) {
+/// Layer norms are of rows of at most `widest_norm` channels.
+pub(super) fn run(d: &mut Draft<'_>, widest_norm: usize) {
     for i in 0..d.launches.len() {
         let Some(add) = d.launches[i].clone().filter(|_| *d.op(i) == Op::AddRow) else { continue };
         let (Some(matmul), Some(select)) = (d.private(add.inputs[0]), d.private(add.inputs[1])) else {
             continue;
         };
-        let (Op::MatMul { .. } | Op::Conv1d { .. }, Op::SelectRow { index }) = (d.op(matmul), d.op(select))
-        else {
-            continue;
+        let Op::SelectRow { index } = d.op(select) else { continue };
+        let adds = match d.op(matmul) {
+            Op::MatMul { .. } | Op::Conv1d { .. } => true,
+            Op::LayerNorm(_) => fits(d.graph.shape(add.output).last(), widest_norm),
+            _ => false,
         };
         // The launch stands where the matmul stood, so the table has to be there by then.
         let table = d.node(select).inputs[0];
         let is_there = d.graph.info(table).buffer.is_some() && !d.is_rewritten(table);
-        if !is_there || !d.is_temporary(add.output) {
+        if !adds || !is_there || !d.is_temporary(add.output) {
             continue;
         }
         d.absorb(select, matmul);

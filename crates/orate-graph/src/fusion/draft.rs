@@ -1,7 +1,7 @@
 //! A plan before its values have places, and what launches of it may compute.
 
 use crate::graph::{BufferKind, Graph, Node};
-use crate::{DType, Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
+use crate::{Activation, DType, Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
 use std::collections::{HashMap, HashSet};
 
 /// What kernels of a device can do in one launch besides a single op. The default is nothing.
@@ -9,6 +9,9 @@ use std::collections::{HashMap, HashSet};
 pub struct Fusions {
     /// Matmuls and convolutions add a row that a scalar names; see [`Fused::row`].
     pub add_row: bool,
+    /// Widest rows of layer norms that apply an activation, and add such a row, too, if their width is a
+    /// multiple of four. 0 if there is no such kernel.
+    pub norm_activations: usize,
     /// One launch norms heads, rotates them and writes them to caches; see [`Fused::heads`].
     pub heads: bool,
     /// Attention rotates its queries; see [`Fused::rotary`].
@@ -47,7 +50,10 @@ pub struct Fused {
     pub parts: Vec<Weight>,
     /// Of a matmul with one part: both results are multiplied, and only that is stored.
     pub gated: bool,
-    /// Of a matmul or convolution: a table, of which the row that the scalar names is added at the end.
+    /// Of a layer norm: what is applied to the result.
+    pub activation: Option<Activation>,
+    /// Of a matmul, convolution or layer norm: a table, of which the row that the scalar names is added at the
+    /// end.
     pub row: Option<(Value, Scalar)>,
     /// Of attention: the table that rotates its queries.
     pub rotary: Option<Value>,

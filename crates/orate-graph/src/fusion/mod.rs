@@ -6,7 +6,8 @@
 //!
 //! | file | steps | become |
 //! | --- | --- | --- |
-//! | `add_row` | matmul, then `AddRow` of a `SelectRow` | the matmul, which adds the row |
+//! | `norm_activations` | layer norm, then an activation | the norm, which applies it |
+//! | `add_row` | matmul or norm, then `AddRow` of a `SelectRow` | the matmul or norm, which adds the row |
 //! | `heads` | norms of heads, rotary positions, writes to caches | one launch |
 //! | `rotate_queries` | `Rotary`, then attention of it as queries | attention, which rotates its queries |
 //! | `matmuls` | matmuls of one operand | one matmul by weights that are packed together |
@@ -21,6 +22,7 @@ mod draft;
 mod gates;
 mod heads;
 mod matmuls;
+mod norm_activations;
 mod norms;
 mod rotate_queries;
 mod rounded;
@@ -37,8 +39,9 @@ pub use rounded::Rounding;
 /// Steps of a graph for a target: reshapes are views, and what the target can fuse is fused.
 pub(crate) fn draft<'g>(graph: &'g Graph, target: &dyn Target) -> Draft<'g> {
     let (mut draft, fusions) = (Draft::new(graph), target.fusions());
+    norm_activations::run(&mut draft, fusions.norm_activations);
     if fusions.add_row {
-        add_row::run(&mut draft);
+        add_row::run(&mut draft, fusions.norm_activations);
     }
     if fusions.heads {
         heads::run(&mut draft);
