@@ -212,7 +212,8 @@ pub(crate) fn rounding(
         Op::MatMul { weight, .. } => matmul(weight, None),
         Op::Conv1d { weight, geometry, .. } => matmul(weight, Some(geometry)),
         Op::LayerNorm(_) if facts.arch >= TENSOR_ARCH => {
-            Rounding { reads: None, writes: rows::stores_halves(output.shape.last()) }
+            let writes = rows::stores_halves(output.shape.rows(), output.shape.last());
+            Rounding { reads: None, writes }
         }
         Op::Attention { heads, scale, mask, relative, bias, follows_weights } => attention::Attention {
             heads: *heads,

@@ -72,9 +72,9 @@ pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
     }
 }
 
-/// Layer norms of rows up to this width can store results in 16 bits.
-pub(super) fn stores_halves(c: usize) -> bool {
-    c <= FAST_WIDTH && c.is_multiple_of(8)
+/// Whether the kernel for layer norms of `rows` rows of `c` can store results in 16 bits.
+pub(super) fn stores_halves(rows: usize, c: usize) -> bool {
+    rows >= MANY_ROWS && c <= SHORT_WIDTH && c.is_multiple_of(8)
 }
 
 pub(super) fn rms_norm(o: &Operands<'_>, weight: &Weight, eps: f32) -> Work {

@@ -422,6 +422,29 @@ fn matmuls_norm_their_row_and_multiply_what_they_make() {
     assert_eq!(described(&gated(2, false, true)), ["RmsNorm", "MatMul+silu", "MatMul", "Mul", down]);
 }
 
+#[test]
+fn norms_activate_and_add_a_row() {
+    let plan = |widest: usize, activation: Activation, shared: bool| {
+        let mut g = Graph::new("fuse");
+        let x = g.input("x", DType::F32, [1, 6, 8]).expect("declares");
+        let rows = g.input("rows", DType::F32, [3, 8]).expect("declares");
+        let step = g.scalar("step");
+        let y = normed(&mut g, x);
+        let z = g.activate(y, activation).expect("builds");
+        let row = g.select_row(rows, step).expect("builds");
+        let z = g.add_row(z, row).expect("builds");
+        let z = if shared { g.mul(z, y).expect("builds") } else { matmul(&mut g, z, "w") };
+        g.output("z", z).expect("declares");
+        described(&compile(g, Fusions { norm_activations: widest, ..usual() }))
+    };
+    assert_eq!(plan(8, Activation::Mish, false), ["LayerNorm+mish+row", "MatMul"]);
+    let apart = ["LayerNorm", "Activate mish", "SelectRow", "AddRow"];
+    assert_eq!(plan(4, Activation::Mish, false)[..4], apart, "too wide");
+    assert_eq!(plan(8, Activation::Mish, true)[..4], apart, "the norm is read");
+    let slope = Activation::PRelu(Weight::named("slope", [1]));
+    assert_eq!(plan(8, slope, false)[0], "LayerNorm", "no kernel has its slope");
+}
+
 /// Matmuls and attention round what they read, and store so what they make; norms do only the latter.
 struct Rounds;
 
