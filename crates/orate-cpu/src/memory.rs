@@ -192,6 +192,10 @@ impl Memory for CpuMemory {
         &self.device
     }
 
+    fn shape_of(&self, name: &str) -> Option<&Shape> {
+        self.buffers.get(name).map(|b| &b.shape)
+    }
+
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.ensure(name, DType::F32, shape).block.floats_mut().copy_from_slice(data);
         self.counters.bytes_up += 4 * data.len() as u64;

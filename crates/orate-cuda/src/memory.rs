@@ -292,6 +292,10 @@ impl Memory for CudaMemory {
         &self.core.context.name
     }
 
+    fn shape_of(&self, name: &str) -> Option<&Shape> {
+        self.buffers.get(name).map(|b| &b.shape)
+    }
+
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.write(name, DType::F32, shape, bytemuck::cast_slice(data))
     }

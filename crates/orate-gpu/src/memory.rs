@@ -287,6 +287,10 @@ impl Memory for GpuMemory {
         &self.gpu.name
     }
 
+    fn shape_of(&self, name: &str) -> Option<&Shape> {
+        self.stored.get(name).map(|s| &s.shape)
+    }
+
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.write(name, DType::F32, shape, bytemuck::cast_slice(data))
     }

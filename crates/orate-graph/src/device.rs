@@ -400,6 +400,9 @@ pub trait Memory: Send + Any {
     /// Device name.
     fn device(&self) -> &str;
 
+    /// Shape of a buffer, if there is one.
+    fn shape_of(&self, name: &str) -> Option<&Shape>;
+
     /// Sets a float buffer, making it if need be. `data` has `shape.len()` elements.
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError>;
 

@@ -143,6 +143,7 @@ pub fn check_extensions(device: &dyn Device) {
     m.extend(&[("one", &shapes[1])]).expect("as large as it is");
     let used = m.counters() - before;
     assert_eq!((used.read_backs, used.bytes_up, used.bytes_down), (0, 0, 0), "{name}");
+    assert_eq!((m.shape_of("two"), m.shape_of("none")), (Some(&shapes[0]), None), "{name}");
     let (mut floats, mut ids) = (vec![], vec![]);
     assert_eq!(m.read_f32("two", &mut floats).expect("is there"), shapes[0], "{name}");
     assert_eq!((&floats[..12], &floats[20..32]), (&rows[..12], &rows[12..]), "{name}");

@@ -375,6 +375,10 @@ impl Memory for HostMemory {
         NAME
     }
 
+    fn shape_of(&self, name: &str) -> Option<&Shape> {
+        self.buffers.get(name).map(|(shape, _)| shape)
+    }
+
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.host_write(name, shape, data.to_vec().into());
         Ok(())

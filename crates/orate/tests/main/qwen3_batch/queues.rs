@@ -83,6 +83,10 @@ impl Memory for Queue {
         self.memory.device()
     }
 
+    fn shape_of(&self, name: &str) -> Option<&Shape> {
+        self.memory.shape_of(name)
+    }
+
     fn write_f32(&mut self, name: &str, shape: &Shape, data: &[f32]) -> Result<(), DeviceError> {
         self.memory.write_f32(name, shape, data)
     }
