@@ -98,8 +98,7 @@ impl Speech {
     fn prepare<'a>(&'a self, text: &'a str, own: &[(String, Value)]) -> Result<Prepared<'a>> {
         let Speech { engine, options, markup, roles, .. } = self;
         let script = markup.script(text, options.language.as_deref())?;
-        let of_others =
-            |name: &str| !has(engine, name) && roles.values().any(|role| has(&role.engine, name));
+        let of_others = |name: &str| !has(engine, name) && roles.values().any(|role| has(&role.engine, name));
         let of_call = own.iter().filter(|(name, _)| !of_others(name)).cloned();
         let options = with_own(options.clone(), of_call);
         let names = script.iter().flat_map(|script| &script.segments).filter_map(|s| s.voice.as_ref());

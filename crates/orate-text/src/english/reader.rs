@@ -1,9 +1,9 @@
 //! One pass over the tokens; at each, the first rule that matches says its words.
 
-use super::{Letters, Rules};
 use super::letters::{Spelled, is_spelled, spell, spell_with_s};
 use super::numbers::{cardinal, cardinal_digits, digits, make_ordinal};
 use super::tokens::{Kind, Token, Tokens, superscript, tokens, vulgar_fraction};
+use super::{Letters, Rules};
 use crate::traced::Make;
 
 /// Result of a rule: words to say, and the first token after those consumed.
