@@ -8,9 +8,9 @@ use super::config::SlotAttention;
 /// Heads of each block whose weights are a trained alignment: the first ones.
 const ALIGNED_HEADS: usize = 2;
 
-/// Frames by which the attention of the built-in voice is later than its sound: words after a pause then begin
-/// where the level rises. References differ: an aligner (PocketSphinx 5.1) puts these words 40 ms earlier, the
-/// durations of the teacher 30 ms later.
+/// Frames by which the attention of the built-in voice is later than its sound. Words are then halfway between
+/// two references that differ by 80 ms: an aligner (PocketSphinx 5.1), which puts words after a pause 40 ms
+/// before the level rises, and the durations of the teacher, which put them 30 ms after that.
 pub(super) const LAG: f32 = 0.7;
 
 /// Adds the weights of a block's aligned heads to `map`, `[frames, letters]`. Queries `[frames, units]` and

@@ -320,8 +320,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A letter that is all of its line: `X` becomes `ex`. Voices that never learned single letters are silent
-    /// there with most seeds.
+    /// A letter that is all of its line: `X` becomes `ex`. With most seeds, voices that never learned single
+    /// letters are silent there.
     fn lone_letter(&self, i: usize) -> Found {
         let letter = self.text(i);
         if self.rules.letters != Letters::Names || letter.len() != 1 || !letter.is_ascii() {
