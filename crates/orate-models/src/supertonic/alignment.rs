@@ -8,8 +8,8 @@ use super::config::SlotAttention;
 /// Heads of each block whose weights are a trained alignment: the first ones.
 const ALIGNED_HEADS: usize = 2;
 
-/// Frames by which the attention of the built-in voice is later than its sound. Words are then halfway between
-/// two references that differ by 80 ms: an aligner (PocketSphinx 5.1), which puts words after a pause 40 ms
+/// Frames by which the attention of the built-in voice is later than its sound. Words are then between two
+/// references that differ by 80 ms: an aligner (PocketSphinx 5.1), which puts words after a pause 40 ms
 /// before the level rises, and the durations of the teacher, which put them 30 ms after that.
 pub(super) const LAG: f32 = 0.7;
 
