@@ -6,11 +6,13 @@
 
 A file has the sentences of a batch: `sentence` (its line, from 0), `text`, `seconds`, `audio` (a complete Opus file)
 and `error` (why a sentence cannot be spoken). Batches and names of files follow from the book and the options alone.
-An actor writes its batch under a temporary name and renames it, so each file is complete or missing, and all that a
-kill costs is the batch that each actor has in hand.
+Nothing is spoken twice: an actor keeps each sentence in a journal as soon as it is spoken, and a kill costs only the
+sentences that are being spoken (`--at-once` of each actor). When a batch is complete, its journal becomes the file,
+which is complete or missing at any time.
 """
 
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -45,69 +47,115 @@ def batches_of(sentences, size, model, options):
 class Speaker:
     """An actor. It opens an engine of its own, since engines cannot be sent to another process."""
 
-    def __init__(self, folder, model, options, threads, device):
-        self.folder, self.options = pathlib.Path(folder), options
+    def __init__(self, folder, model, options, threads, device, at_once):
+        self.folder, self.options, self.at_once = pathlib.Path(folder), options, at_once
         self.engine = orate.Engine(model, threads=threads, device=device)
         # An unknown voice or option fails here, not as the error of each sentence.
         self.engine.say("Ready.", **options)
 
-    def speak(self, texts):
-        """Audio of each text, or why it cannot be spoken. Models with batches speak all texts in common passes."""
+    def speak(self, text):
+        """Audio of a text as Opus, and its seconds; or why it cannot be spoken."""
         try:
-            return self.engine.say_batch(texts, **self.options)
+            audio = self.engine.say(text, **self.options)
         except orate.InputError as e:
-            return [e] if len(texts) == 1 else [self.speak([text])[0] for text in texts]
+            return {"error": str(e)}
+        return {"seconds": audio.duration, "audio": audio.encode("opus")}
 
     def __call__(self, batch):
         for name, first, texts in zip(batch["file"], batch["first"], batch["texts"]):
             file = self.folder / str(name)
             # Ray repeats a batch whose actor died, which may have been after it was written.
             if not file.exists():
-                texts = [str(text) for text in texts]
-                write(file, [row(int(first) + i, *pair) for i, pair in enumerate(zip(texts, self.speak(texts)))])
+                self.write(file, int(first), [str(text) for text in texts])
         return {"file": batch["file"]}
 
+    def write(self, file, first, texts):
+        """Speaks what the journal of a batch lacks, and makes a file of it."""
+        journal = file.with_name(f".{file.name}.journal")
+        kept = read(journal)
+        left = dict(enumerate(texts, first))
+        for row in kept:
+            del left[row["sentence"]]
+        with Journal(journal, kept) as keep, concurrent.futures.ThreadPoolExecutor(self.at_once) as threads:
+            spoken = {threads.submit(self.speak, text): (sentence, text) for sentence, text in left.items()}
+            for done in concurrent.futures.as_completed(spoken):
+                sentence, text = spoken[done]
+                kept.append({"sentence": sentence, "text": text} | done.result())
+                keep(kept[-1])
+        kept.sort(key=lambda row: row["sentence"])
+        part = file.with_name(f".{file.name}.part")
+        with open(part, "wb") as out:
+            pq.write_table(pa.Table.from_pylist(kept, schema=SCHEMA), out)
+            out.flush()
+            os.fsync(out.fileno())
+        part.rename(file)
+        journal.unlink()
 
-def row(sentence, text, spoken):
-    found = {"sentence": sentence, "text": text}
-    if isinstance(spoken, orate.InputError):
-        return found | {"error": str(spoken)}
-    return found | {"seconds": spoken.duration, "audio": spoken.encode("opus")}
+
+class Journal:
+    """A stream of Arrow with a batch for each row. A call returns when its row is on the disk."""
+
+    def __init__(self, path, rows):
+        # Nothing can follow a row that a kill has cut off, so this is a new stream, which begins with `rows`.
+        new = path.with_suffix(".new")
+        self.file = open(new, "wb")
+        self.stream = pa.ipc.new_stream(self.file, SCHEMA)
+        for row in rows:
+            self(row)
+        new.rename(path)
+
+    def __call__(self, row):
+        self.stream.write_batch(pa.RecordBatch.from_pylist([row], schema=SCHEMA))
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stream.close()
+        self.file.close()
 
 
-def write(file, rows):
-    """Writes a file that is complete or missing, whatever happens."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    with open(part, "wb") as out:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), out)
-        out.flush()
-        os.fsync(out.fileno())
-    part.rename(file)
+def read(journal):
+    """Rows of a journal, up to where a kill has cut it off."""
+    rows = []
+    try:
+        with open(journal, "rb") as file:
+            for batch in pa.ipc.open_stream(file):
+                rows += batch.to_pylist()
+    except (pa.ArrowInvalid, OSError):
+        pass  # there is none, or it ends here
+    return rows
 
 
-def speak(sentences, folder, model=None, options=None, size=32, actors=1, threads=2, gpus=0, speaker=Speaker):
+def speak(
+    sentences, folder, model=None, options=None, size=32, actors=1, threads=2, gpus=0, at_once=1, speaker=Speaker
+):
     """Speaks the batches that have no file yet, and returns their number.
 
-    `actors` have `threads` CPU threads and `gpus` GPUs each. The folder must be one that all nodes see.
+    `actors` have `threads` CPU threads and `gpus` GPUs each, and speak `at_once` sentences at once. The folder must be one that all nodes see.
     """
     folder, options = pathlib.Path(folder).resolve(), options or {}
     folder.mkdir(parents=True, exist_ok=True)
     batches = list(batches_of(sentences, size, model, options))
     names, found = {b["file"] for b in batches}, {file.name for file in folder.glob("*.parquet")}
-    if found - names:
+    begun = {file.name[1:].removesuffix(".journal") for file in folder.glob(".*.parquet.journal")}
+    if (found | begun) - names:
         problem = "has files of another text, model, option or batch size, such as"
-        raise SystemExit(f"{folder} {problem} {min(found - names)}; choose another folder")
+        raise SystemExit(f"{folder} {problem} {min((found | begun) - names)}; choose another folder")
     left = [b for b in batches if b["file"] not in found]
+    # What a kill has left: files that were not complete, and journals of files that are.
+    for rest in [*folder.glob(".*.part"), *folder.glob(".*.new"), *(folder / f".{n}.journal" for n in begun & found)]:
+        rest.unlink()
     if left:
-        for part in folder.glob(".*.part"):
-            part.unlink()
         ray.data.from_items(left).map_batches(
             speaker,
             batch_size=1,
             compute=ActorPoolStrategy(size=actors),
             num_cpus=threads,
             num_gpus=gpus,
-            fn_constructor_args=(str(folder), model, options, threads, "cuda" if gpus else "cpu"),
+            fn_constructor_args=(str(folder), model, options, threads, "cuda" if gpus else "cpu", at_once),
         ).materialize()
     return len(left)
 
@@ -123,11 +171,22 @@ def main():
     parser.add_argument("--actors", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of an actor")
     parser.add_argument("--gpus", type=float, default=0, help="GPUs of an actor")
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="sentences that an actor speaks at once, in one batch of the model"
+    )
     args = parser.parse_args()
     sentences = [line.strip() for line in args.book.read_text().splitlines() if line.strip()]
     options = {"seed": args.seed} | ({"voice": args.voice} if args.voice else {})
     spoken = speak(
-        sentences, args.folder, args.model, options, args.batch_size, args.actors, args.threads, args.gpus
+        sentences,
+        args.folder,
+        args.model,
+        options,
+        args.batch_size,
+        args.actors,
+        args.threads,
+        args.gpus,
+        args.at_once,
     )
     rows = pq.read_table(args.folder, columns=["sentence", "seconds", "error"]).to_pylist()
     print(f"{spoken} batches spoken; {len(rows)} sentences, {sum(r['seconds'] or 0 for r in rows):.0f} s of audio")

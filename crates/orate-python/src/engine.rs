@@ -138,13 +138,20 @@ impl Engine {
         let mut speech = Speech::read(&self.0, &mut keywords)?;
         speech.options.whole = true;
         let progress = Progress::new(py, keywords.value("progress")?, " characters")?;
-        speech.begin(py, text, keywords.own(&self.0)?)?.collect(py, progress)
+        speech.begin(py, text, &keywords.own(&self.0)?)?.collect(py, progress)
     }
 
     /// Speaks several texts with the same options, at once where the model is faster that way. See `say`.
+    ///
+    /// >>> import orate
+    /// >>> for audio in orate.Engine().say_batch(["One.", "Two. [pause:1s] Three."], tags=True, words=True):
+    /// ...     print([word.text for word in audio.words])
+    /// ['One']
+    /// ['Two', 'Three']
     #[pyo3(
         signature = (texts, **options),
-        text_signature = "($self, texts, *, voice=None, language=None, seed=0, silence=None, **options)"
+        text_signature = "($self, texts, *, voice=None, language=None, seed=0, silence=None, words=False, \
+                          ssml=False, tags=False, lexicon=None, voices=None, **options)"
     )]
     fn say_batch(
         &self,
@@ -152,14 +159,10 @@ impl Engine {
         texts: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Vec<Audio>> {
-        let names = ["voice", "language", "seed", "silence", "raw"];
-        let (options, cancel) = options::read(&self.0, Keywords::new(py, "say_batch()", options), &names)?;
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let spoken = detached::run(py, &cancel, || self.0.speak_batch(&texts, &options))??;
-        let audio = |spoken: orate::Audio| {
-            Audio::from_vec(py, spoken.samples, spoken.sample_rate, Default::default())
-        };
-        spoken.into_iter().map(audio).collect()
+        let mut keywords = Keywords::new(py, "say_batch()", options);
+        let mut speech = Speech::read(&self.0, &mut keywords)?;
+        speech.options.whole = true;
+        speech.batch(py, &texts, &keywords.own(&self.0)?)
     }
 
     /// Speaks piece by piece: an iterator that computes a chunk when it is asked for. See `say` for options.
@@ -340,6 +343,6 @@ impl Engine {
     ) -> Result<Stream> {
         let mut keywords = Keywords::new(py, function, options);
         let speech = Speech::read(&self.0, &mut keywords)?;
-        speech.begin(py, text, keywords.own(&self.0)?)
+        speech.begin(py, text, &keywords.own(&self.0)?)
     }
 }

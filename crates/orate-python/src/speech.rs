@@ -1,8 +1,10 @@
 //! Calls that speak: text, markup, lexicon, and who speaks.
 
+use crate::audio::Audio;
+use crate::detached;
 use crate::error::{Failure, Result};
 use crate::options::{self, Keywords, is_own, type_of, with_own, with_voice};
-use crate::stream::Stream;
+use crate::stream::{self, Stream, Whole};
 use anyhow::Context;
 use orate::{Cancel, Engine, Lexicon, Options, Script, Speaker, Value, VoiceStore};
 use orate_cli::UsageError;
@@ -74,32 +76,65 @@ impl Speech {
     }
 
     /// Begins to speak. `own` are options of families: they hold for each engine that has them.
-    pub fn begin(self, py: Python<'_>, text: &str, own: Vec<(String, Value)>) -> Result<Stream> {
-        let Speech { engine, mut options, cancel, markup, roles } = self;
+    pub fn begin(&self, py: Python<'_>, text: &str, own: &[(String, Value)]) -> Result<Stream> {
+        let prepared = self.prepare(text, own)?;
+        let rate = self.engine.sample_rate();
+        Stream::begin(py, self.cancel.clone(), rate, prepared.timed_text(), || prepared.stream())
+    }
+
+    /// Speaks several texts, at once where the model is faster that way.
+    pub fn batch(&self, py: Python<'_>, texts: &[String], own: &[(String, Value)]) -> Result<Vec<Audio>> {
+        let prepared: Vec<_> = texts.iter().map(|text| self.prepare(text, own)).collect::<Result<_>>()?;
+        let speak = |i: usize| Whole::of(prepared[i].stream()?, prepared[i].timed_text());
+        let spoken = detached::run(py, &self.cancel, || self.engine.at_once(texts.len(), speak))??;
+        let mut warnings: Vec<String> = spoken.iter().flat_map(|whole| whole.warnings.clone()).collect();
+        warnings.sort();
+        warnings.dedup();
+        stream::warn(py, &warnings)?;
+        spoken.into_iter().map(|whole| whole.audio(py, self.engine.sample_rate())).collect()
+    }
+
+    /// Reads the markup of a text and finds who speaks.
+    fn prepare<'a>(&'a self, text: &'a str, own: &[(String, Value)]) -> Result<Prepared<'a>> {
+        let Speech { engine, options, markup, roles, .. } = self;
         let script = markup.script(text, options.language.as_deref())?;
-        let of_others =
-            |name: &str| !has(&engine, name) && roles.values().any(|role| has(&role.engine, name));
-        options = with_own(options, own.iter().filter(|(name, _)| !of_others(name)).cloned());
-        let words = options.word_times.then(|| text.to_owned());
-        let rate = engine.sample_rate();
-        let Some(script) = script else {
-            return Stream::begin(py, cancel, rate, words, || engine.stream(text, &options));
-        };
-        let names: BTreeSet<&String> = script.segments.iter().filter_map(|s| s.voice.as_ref()).collect();
+        let of_others = |name: &str| !has(engine, name) && roles.values().any(|role| has(&role.engine, name));
+        let of_call = own.iter().filter(|(name, _)| !of_others(name)).cloned();
+        let options = with_own(options.clone(), of_call);
+        let names = script.iter().flat_map(|script| &script.segments).filter_map(|s| s.voice.as_ref());
         let speaker = |name: &String| {
             let speaker = match roles.get(name) {
-                Some(role) => role.speaker(&options, &own),
-                None => own_voice(&engine, &options, name, &roles)?,
+                Some(role) => role.speaker(&options, own),
+                None => own_voice(engine, &options, name, roles)?,
             };
             Ok((name.clone(), speaker))
         };
-        let cast = names.into_iter().map(speaker).collect::<Result<BTreeMap<_, _>>>()?;
-        let begin = || {
-            // Also if nothing is spoken with them: an option that no engine has is an error.
-            engine.check(&options)?;
-            engine.stream_script(&script, &options, &|name| Ok(cast[name].clone()))
-        };
-        Stream::begin(py, cancel, rate, words, begin)
+        let cast = names.collect::<BTreeSet<_>>().into_iter().map(speaker).collect::<Result<_>>()?;
+        Ok(Prepared { engine, text, options, script, cast })
+    }
+}
+
+/// A text of which everything is known.
+struct Prepared<'a> {
+    engine: &'a Engine,
+    text: &'a str,
+    options: Options,
+    /// If it has markup or a lexicon.
+    script: Option<Script>,
+    cast: BTreeMap<String, Speaker>,
+}
+
+impl Prepared<'_> {
+    fn stream(&self) -> orate::Result<orate::Stream> {
+        let Some(script) = &self.script else { return self.engine.stream(self.text, &self.options) };
+        // Also if nothing is spoken with them: an option that no engine has is an error.
+        self.engine.check(&self.options)?;
+        self.engine.stream_script(script, &self.options, &|name| Ok(self.cast[name].clone()))
+    }
+
+    /// The text, if its words get times.
+    fn timed_text(&self) -> Option<&str> {
+        self.options.word_times.then_some(self.text)
     }
 }
 

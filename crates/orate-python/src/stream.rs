@@ -85,6 +85,13 @@ fn timed<T>(busy: &AtomicU64, call: impl FnOnce() -> T) -> T {
     result
 }
 
+impl Running {
+    fn new(stream: orate::Stream, sample_rate: u32, words: Option<&str>, busy: Arc<AtomicU64>) -> Running {
+        let characters = words.map(|text| Characters::of(text.to_owned()));
+        Running { stream, sample_rate, characters, busy }
+    }
+}
+
 impl Iterator for Running {
     type Item = orate::Result<Spoken>;
 
@@ -129,17 +136,13 @@ impl Stream {
         py: Python<'_>,
         cancel: Cancel,
         sample_rate: u32,
-        words: Option<String>,
+        words: Option<&str>,
         begin: impl FnOnce() -> orate::Result<orate::Stream> + Send,
     ) -> Result<Stream> {
         let busy = Arc::<AtomicU64>::default();
         let stream = py.detach(|| timed(&busy, begin))?;
-        for warning in stream.warnings() {
-            let warning = CString::new(warning.replace('\0', " ")).expect("zeros were replaced");
-            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &warning, 1)?;
-        }
-        let characters = words.map(Characters::of);
-        let running = Box::new(Running { stream, sample_rate, characters, busy: busy.clone() });
+        warn(py, stream.warnings())?;
+        let running = Box::new(Running::new(stream, sample_rate, words, busy.clone()));
         Ok(Stream { state: Mutex::new(State::Idle(running)), cancel, sample_rate, busy })
     }
 
@@ -193,21 +196,58 @@ impl Stream {
 
     /// All of it.
     pub fn collect(&self, py: Python<'_>, progress: Option<Progress>) -> Result<Audio> {
-        let (total, mut samples) = (self.remaining(), vec![]);
-        let (mut words, mut marks) = (vec![], vec![]);
+        let (total, mut whole) = (self.remaining(), Whole::default());
         while let Some(Spoken { chunk, .. }) = self.next(py)? {
-            match samples.is_empty() {
-                true => samples = chunk.samples,
-                false => samples.extend_from_slice(&chunk.samples),
-            }
-            words.extend(chunk.words);
-            marks.extend(chunk.marks);
+            whole.add(chunk);
             if let Some(progress) = &progress {
                 progress.show(py, (total - self.remaining().min(total)) as u64, total as u64)?;
             }
         }
-        Audio::from_vec(py, samples, self.sample_rate, (words, marks))
+        whole.audio(py, self.sample_rate)
     }
+}
+
+/// The chunks of a stream, joined.
+#[derive(Default)]
+pub struct Whole {
+    samples: Vec<f32>,
+    words: Vec<orate::TimedWord>,
+    marks: Vec<orate::TimedMark>,
+    /// What was asked for and has no effect.
+    pub warnings: Vec<String>,
+}
+
+impl Whole {
+    /// Computes a stream. `words` is the text, if its words get times.
+    pub fn of(stream: orate::Stream, words: Option<&str>) -> orate::Result<Whole> {
+        let mut whole = Whole { warnings: stream.warnings().to_vec(), ..Whole::default() };
+        for spoken in Running::new(stream, 0, words, Arc::default()) {
+            whole.add(spoken?.chunk);
+        }
+        Ok(whole)
+    }
+
+    fn add(&mut self, chunk: orate::Chunk) {
+        match self.samples.is_empty() {
+            true => self.samples = chunk.samples,
+            false => self.samples.extend_from_slice(&chunk.samples),
+        }
+        self.words.extend(chunk.words);
+        self.marks.extend(chunk.marks);
+    }
+
+    pub fn audio(self, py: Python<'_>, sample_rate: u32) -> Result<Audio> {
+        Audio::from_vec(py, self.samples, sample_rate, (self.words, self.marks))
+    }
+}
+
+/// Python warnings of these texts.
+pub fn warn(py: Python<'_>, warnings: &[String]) -> PyResult<()> {
+    for warning in warnings {
+        let warning = CString::new(warning.replace('\0', " ")).expect("zeros were replaced");
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), &warning, 1)?;
+    }
+    Ok(())
 }
 
 #[pymethods]

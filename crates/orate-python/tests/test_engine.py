@@ -84,8 +84,8 @@ def test_unknown_keywords_name_close_ones(engine):
         orate.Engine(devise="cpu")
     with pytest.raises(TypeError, match=r"'zzz'; it has model, device, threads"):
         orate.Engine(zzz=1)
-    with pytest.raises(TypeError, match=r"say_batch\(\) got .* 'words'"):
-        engine.say_batch(["Hello."], words=True)
+    with pytest.raises(TypeError, match=r"say_batch\(\) got .* 'progress'"):
+        engine.say_batch(["Hello."], progress=True)
 
 
 def test_options_come_from_the_declarations(engine):

@@ -179,9 +179,29 @@ def test_wrong_types_are_type_errors(engine, how, words):
         engine.say("Hello.", seed=-1)
 
 
+def test_batches_have_words_and_markup(engine, chatterbox):
+    texts = ["Übung. [pause:1s] SQL.", "[voice:guest] Two."]
+    for model, own in [(engine, {}), (chatterbox, {"max_codes": 20})]:
+        options = {"tags": True, "words": True, "lexicon": {"SQL": "sequel"}, "voices": {"guest": engine}, **own}
+        batch = model.say_batch(texts, skip_unknown=True, **options)
+        for audio, text in zip(batch, texts, strict=True):
+            alone = model.say(text, skip_unknown=True, **options)
+            assert same(audio, alone) and audio.words == alone.words
+        assert [word.span for word in batch[0].words] == [(0, 5), (18, 21)]
+    (audio,) = engine.say_batch(["<speak>One. <mark name='two'/>Two.</speak>"], ssml=True)
+    assert [mark.name for mark in audio.marks] == ["two"] and audio.words == ()
+    assert engine.say_batch([]) == []
+    with pytest.raises(orate.InputError, match='"bob"; there are guest'):
+        engine.say_batch(["One.", "[voice:bob] Two."], **options)
+
+
 def test_what_has_no_effect_is_a_warning(engine):
+    text = "<speak><prosody pitch='high'>Hello.</prosody></speak>"
     with pytest.warns(UserWarning, match="pitch"):
-        engine.say("<speak><prosody pitch='high'>Hello.</prosody></speak>", ssml=True)
+        engine.say(text, ssml=True)
+    with pytest.warns(UserWarning, match="pitch") as warned:
+        engine.say_batch([text, text], ssml=True)
+    assert len(warned) == 1
 
 
 def test_lexicons_change_what_is_said_and_not_what_is_shown(engine, tmp_path):

@@ -169,33 +169,48 @@ impl Engine {
     /// # Errors
     /// As [`Engine::speak`], for the first text that fails.
     pub fn speak_batch(&self, texts: &[&str], options: &Options) -> Result<Vec<Audio>> {
-        let at_once = self.facts().texts_at_once.min(texts.len());
-        if at_once < 2 {
-            return texts.iter().map(|t| self.speak(t, options)).collect();
+        self.at_once(texts.len(), |i| self.speak(texts[i], options))
+    }
+
+    /// Calls `speak` for each index below `count`, from several threads if the model is faster when it speaks
+    /// several texts at once. Returns the results in order of their index.
+    ///
+    /// # Errors
+    /// The error of the lowest index that has one; no further calls begin after an error.
+    pub fn at_once<T: Send>(
+        &self,
+        count: usize,
+        speak: impl Fn(usize) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let threads = self.facts().texts_at_once.min(count);
+        if threads < 2 {
+            return (0..count).map(speak).collect();
         }
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let speak = || {
-            let mut spoken = vec![];
+        let work = || {
+            let mut done = vec![];
             while !failed.load(Ordering::Relaxed) {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                let Some(text) = texts.get(i) else { break };
-                let audio = self.speak(text, options);
-                failed.fetch_or(audio.is_err(), Ordering::Relaxed);
-                spoken.push((i, audio));
+                if i >= count {
+                    break;
+                }
+                let result = speak(i);
+                failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                done.push((i, result));
             }
-            spoken
+            done
         };
-        let mut all: Vec<(usize, Result<Audio>)> = std::thread::scope(|threads| {
+        let mut all: Vec<(usize, Result<T>)> = std::thread::scope(|scope| {
             // If the system has no more threads, fewer texts are spoken at once.
-            let start = |_| std::thread::Builder::new().spawn_scoped(threads, speak).ok();
-            let callers: Vec<_> = (1..at_once).map_while(start).collect();
-            let own = speak();
+            let start = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let callers: Vec<_> = (1..threads).map_while(start).collect();
+            let own = work();
             let others = callers.into_iter().map(|c| c.join().unwrap_or_else(|p| resume_unwind(p)));
             others.flatten().chain(own).collect()
         });
         // Texts are taken in order, so none is missing before the one that failed.
         all.sort_by_key(|(i, _)| *i);
-        all.into_iter().map(|(_, audio)| audio).collect()
+        all.into_iter().map(|(_, result)| result).collect()
     }
 
     /// Speaks piece by piece: the iterator computes a piece when asked for it, so memory does not grow with

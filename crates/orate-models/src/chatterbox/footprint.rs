@@ -42,8 +42,9 @@ pub(super) fn footprint(
         let prompt = codes(length.reference).min(c.prompt_codes());
         let fixed = c.conditioning_rows(prompt);
         let rows = fixed + (length.speech * IDS_PER_SECOND) as usize + c.starts();
-        // The alignment guard is off unless it is asked for, and would add 0.8 MB.
-        let sizes = CacheSizes { batch: 1, capacity: capacity(rows + spoken), kv, watched: false };
+        // With what the alignment guard and times of words read, where the model has that.
+        let watched = c.aligned_heads().is_some();
+        let sizes = CacheSizes { batch: 1, capacity: capacity(rows + spoken), kv, watched };
         let time = pass_rows(device.pacing().prompt_step, rows);
         let graphs = T3Plan::of_utterance(sizes, time).into_iter().map(|plan| plan.graph(c, false));
         let t3 = compile(device, graphs.collect::<Result<_, _>>()?)?;

@@ -8,10 +8,10 @@ use super::config::SlotAttention;
 /// Heads of each block whose weights are a trained alignment: the first ones.
 const ALIGNED_HEADS: usize = 2;
 
-/// Frames by which the attention of the built-in voice is later than its sound. Without it, words began 95 ms
-/// after the borders of an aligner (PocketSphinx 5.1) in the median of 59 sentences; with it, 5 ms after them
-/// in 97 others.
-pub(super) const LAG: f32 = 1.33;
+/// Frames by which the attention of the built-in voice is later than its sound. Words are then between two
+/// references that differ by 80 ms: an aligner (PocketSphinx 5.1), which puts words after a pause 40 ms
+/// before the level rises, and the durations of the teacher, which put them 30 ms after that.
+pub(super) const LAG: f32 = 0.7;
 
 /// Adds the weights of a block's aligned heads to `map`, `[frames, letters]`. Queries `[frames, units]` and
 /// keys `[letters, units]` are rotated.

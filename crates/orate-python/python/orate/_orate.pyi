@@ -76,6 +76,12 @@ class Engine:
         language: str | None = None,
         seed: int = 0,
         silence: float | None = None,
+        words: bool = False,
+        ssml: bool = False,
+        tags: bool = False,
+        lexicon: Mapping[str, str] | _Path | None = None,
+        # Voices, engines, or tuples of an engine, its voice and a dict of options.
+        voices: Mapping[str, object] | None = None,
         **options: _Option,
     ) -> list[Audio]: ...
     def stream(

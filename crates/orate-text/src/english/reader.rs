@@ -1,9 +1,9 @@
 //! One pass over the tokens; at each, the first rule that matches says its words.
 
-use super::Rules;
 use super::letters::{Spelled, is_spelled, spell, spell_with_s};
 use super::numbers::{cardinal, cardinal_digits, digits, make_ordinal};
 use super::tokens::{Kind, Token, Tokens, superscript, tokens, vulgar_fraction};
+use super::{Letters, Rules};
 use crate::traced::Make;
 
 /// Result of a rule: words to say, and the first token after those consumed.
@@ -290,6 +290,7 @@ impl<'a> Reader<'a> {
             .or_else(|| self.roman(i))
             .or_else(|| self.prefixed_money(i))
             .or_else(|| self.small_word(i))
+            .or_else(|| self.lone_letter(i))
             .or_else(|| self.acronym(i));
         match found {
             Some((words, end)) => self.say(&words, end),
@@ -317,6 +318,20 @@ impl<'a> Reader<'a> {
             }
             _ => None,
         }
+    }
+
+    /// A letter that is all of its line: `X` becomes `ex`. With most seeds, voices that never learned single
+    /// letters are silent there.
+    fn lone_letter(&self, i: usize) -> Found {
+        let letter = self.text(i);
+        if self.rules.letters != Letters::Names || letter.len() != 1 || !letter.is_ascii() {
+            return None;
+        }
+        let ends_line = |j: &usize| self.text(*j).contains('\n');
+        let is_silent = |j: usize| matches!(self.tokens[j].kind, Kind::Space | Kind::Mark);
+        let before = (0..i).rev().take_while(|j| !ends_line(j));
+        let after = (i + 1..self.tokens.len()).take_while(|j| !ends_line(j));
+        (before.chain(after).all(is_silent)).then(|| (self.spell(letter), i + 1))
     }
 
     fn acronym(&self, i: usize) -> Found {

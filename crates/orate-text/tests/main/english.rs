@@ -401,6 +401,11 @@ fn acronyms() {
     let say = |letters, text| read_aloud_with(text, &Rules { letters, ..Rules::default() });
     assert_eq!(say(Letters::Names, "The FBI at 5 pm"), "The eff bee eye at five pee em");
     assert_eq!(say(Letters::Keep, "The FBI at 5 p.m. sharp"), "The FBI at five PM sharp");
+    // A letter alone on its line, and only such a one.
+    assert_eq!(say(Letters::Names, "X"), "ex");
+    assert_eq!(say(Letters::Names, "\"a\"!\n(b)\n\nI am. I."), "\"ay\"!\n(bee)\n\nI am. I.");
+    assert_eq!(say(Letters::Names, "Plan B\n7 x\né"), "Plan B\nseven x\né");
+    assert_eq!(say(Letters::Spaced, "X"), "X");
 }
 
 #[test]

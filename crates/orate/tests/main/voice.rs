@@ -83,6 +83,15 @@ fn a_sentence_is_speech() {
 }
 
 #[test]
+fn a_letter_alone_is_heard() {
+    let engine = built_in(2);
+    for (text, seed) in [("X", 0), ("a", 9), ("I", 2), ("b!", 3), ("s", 4), ("K.", 5), ("O?", 9)] {
+        let loudest = speak(&engine, text, seed).samples.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        assert!(loudest > 0.1, "{text} with seed {seed}: {loudest}");
+    }
+}
+
+#[test]
 fn longer_texts_take_longer_and_speed_scales() {
     let engine = built_in(2);
     let seconds = |text: &str, speed: f32| {
