@@ -13,6 +13,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "activation"
     "angles"
     "attention"
+    "attention_cooperative"
     "attention_odd"
     "attention_row"
     "attention_tile"

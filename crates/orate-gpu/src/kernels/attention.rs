@@ -1,6 +1,7 @@
 //! Attention: in vectors of four if the head width allows, element by element otherwise. Many queries, and a
-//! single query over a cache, have kernels of their own.
+//! single query over a cache, have kernels of their own; so has `attention_cooperative.rs`.
 
+use super::attention_cooperative as cooperative;
 use super::operands::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
 use crate::variant::Variant;
@@ -67,6 +68,9 @@ pub(super) fn name(
     };
     if is_row(op, q.dims()[1], d) {
         return Ok(format!("attention-row-{d}{dtype}"));
+    }
+    if cooperative::tile(op, q.dims()[1], d, inputs[1].dtype, can).is_some() {
+        return Ok(format!("attention-cooperative-{d}"));
     }
     let limit = can.workgroup_bytes as usize;
     if is_tiled(op, q.dims()[1], d, inputs[1].dtype, limit) {
@@ -200,9 +204,10 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(seen)
         .place(if *bias { o.place(3) } else { o.last() });
     let limit = o.can.workgroup_bytes as usize;
-    let (variant, queries) = match is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) {
-        true => (tile_variant(d, parts), TILE),
-        false => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),
+    let (variant, queries) = match cooperative::tile(&o.step.node.op, q[1], d, o.dtype(1), o.can) {
+        Some((t, has)) => (cooperative::variant(t, has, d, parts), t.queries(has)),
+        None if is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) => (tile_variant(d, parts), TILE),
+        None => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),
     };
     Call {
         variant,

@@ -111,8 +111,9 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
-/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution.
-pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, e: &Epilogue) -> Variant {
+/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution; with `parts`, x is
+/// multiplied by several weights.
+pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, parts: bool, e: &Epilogue) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
     let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);
     let v = Variant::new("matmul_cooperative")
@@ -138,6 +139,8 @@ pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, e: &Epilogue)
         .flag("EARLY", t.of_subgroup[0] * t.meetings() * share <= 2)
         .number("SHARE", share)
         .flag("ODD", false)
+        .flag("PARTS", parts)
+        .number("COLUMNS_PADDING", PADDING[1])
         .flag("CONV", conv.is_some())
         .flag("HISTORY", conv == Some(Edges::History))
         .flag("ZERO", conv == Some(Edges::Zero))

@@ -99,6 +99,13 @@ fn variants() -> Vec<Variant> {
     for parts in [biased, lens, both, attention::Parts::default()] {
         all.extend([4, 48, 64, 128].map(|d| attention::tile_variant(d, parts)));
     }
+    for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
+        for d in [32, 64] {
+            let t = attention_cooperative::TILE;
+            assert!(t.fits(d, has, 48 << 10), "{t:?} {has:?}");
+            all.extend([attention::Parts::default(), lens].map(|parts| attention_cooperative::variant(t, has, d, parts)));
+        }
+    }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
     let elements = [Element::F32, Element::F16, Element::Bf16, blocks[0], blocks[1]];
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
@@ -139,7 +146,11 @@ fn variants() -> Vec<Variant> {
         {
             assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
             let bias = fused.then(|| Weight::fill(0.0, [4]));
-            all.push(cooperative::variant(tile, has, conv, &Epilogue { bias, activation, residual: fused }));
+            let e = Epilogue { bias, activation, residual: fused };
+            all.push(cooperative::variant(tile, has, conv, false, &e));
+            if conv.is_none() && !fused {
+                all.push(cooperative::variant(tile, has, conv, true, &e));
+            }
         }
     }
     all
@@ -164,7 +175,7 @@ fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
 
 /// Whether a variant is used on Vulkan only.
 fn is_for_vulkan(v: &Variant) -> bool {
-    v.file == "matmul_cooperative"
+    v.file.ends_with("_cooperative")
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! Attention of many queries on cooperative matrices: selection of the tile.
+
+use super::attention::Parts;
+use super::operands::Abilities;
+use crate::adapters::Matrices;
+use crate::variant::Variant;
+use orate_graph::{AttentionMask, DType, Op};
+
+/// Tiling of a workgroup; see the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    /// Rows and columns of subgroups.
+    pub subgroups: [usize; 2],
+    /// Rows of a subgroup's fragments, of scores and of sums.
+    pub rows: usize,
+    /// Columns of a subgroup's fragments of scores.
+    pub columns: usize,
+}
+
+/// Measured on an H200 (`bench.rs`).
+pub(super) const TILE: Tile = Tile { subgroups: [2, 2], rows: 2, columns: 2 };
+
+/// Minimum queries.
+const QUERIES: usize = 128;
+
+impl Tile {
+    /// Queries of a workgroup.
+    pub fn queries(&self, has: Matrices) -> usize {
+        self.subgroups[0] * self.rows * has.fragment
+    }
+
+    /// Keys of a tile.
+    fn keys(&self, has: Matrices) -> usize {
+        self.subgroups[1] * self.columns * has.fragment
+    }
+
+    fn threads(&self, has: Matrices) -> usize {
+        self.subgroups[0] * self.subgroups[1] * has.lanes
+    }
+
+    /// Stride of a query's row in workgroup memory, in elements.
+    fn stride(&self, d: usize, has: Matrices) -> usize {
+        self.keys(has).max(d) + 8
+    }
+
+    /// Workgroup memory in bytes.
+    fn shared(&self, d: usize, has: Matrices) -> usize {
+        let rows = self.queries(has) * self.stride(d, has);
+        2 * 2 * self.keys(has) * (d + 8) + (2 + 4) * rows + 4 * self.queries(has) + 4
+    }
+
+    /// Whether the threads of a workgroup divide its work evenly, for heads of width D.
+    pub fn fits(&self, d: usize, has: Matrices, workgroup_bytes: usize) -> bool {
+        let (threads, queries, keys) = (self.threads(has), self.queries(has), self.keys(has));
+        threads <= 256
+            && d.is_multiple_of(self.subgroups[1] * has.fragment)
+            && (keys * d / 4).is_multiple_of(threads)
+            && threads.is_multiple_of(queries)
+            && (threads / queries).is_power_of_two()
+            && threads / queries <= has.lanes
+            && (keys / 4).is_multiple_of(threads / queries)
+            && self.shared(d, has) <= workgroup_bytes
+    }
+}
+
+/// Returns the tile for attention of `queries` queries and heads of width D, if it runs on cooperative
+/// matrices.
+pub(super) fn tile(
+    op: &Op,
+    queries: usize,
+    d: usize,
+    keys: DType,
+    can: Abilities<'_>,
+) -> Option<(Tile, Matrices)> {
+    let has = can.matrices?;
+    let Op::Attention { mask: AttentionMask::None, relative: None, bias: false, follows_weights: true, .. } =
+        op
+    else {
+        return None;
+    };
+    let suits =
+        queries >= QUERIES && keys == DType::F32 && TILE.fits(d, has, can.workgroup_bytes as usize);
+    suits.then_some((TILE, has))
+}
+
+/// Kernel for heads of width D.
+pub(super) fn variant(t: Tile, has: Matrices, d: usize, parts: Parts) -> Variant {
+    let (threads, queries, keys) = (t.threads(has), t.queries(has), t.keys(has));
+    let neighbors = threads / queries;
+    Variant::new("attention_cooperative")
+        .number("FRAGMENT", has.fragment)
+        .number("LANES", has.lanes)
+        .number("THREADS", threads)
+        .number("D", d)
+        .number("QUERIES", queries)
+        .number("KEYS", keys)
+        .number("WIDEST", t.stride(d, has) - 8)
+        .number("SGN", t.subgroups[1])
+        .number("FM", t.rows)
+        .number("FN", t.columns)
+        .number("FD", d / (t.subgroups[1] * has.fragment))
+        .number("DEPTHS", d / has.fragment)
+        .number("KEY_STEPS", keys / has.fragment)
+        .number("LOADS", keys * d / 4 / threads)
+        .number("PARTS", neighbors)
+        .number("ROUNDS", neighbors.ilog2() as usize)
+        .number("SHARE", keys / 4 / neighbors)
+        .flag("LENS", parts.lens)
+}
