@@ -26,6 +26,8 @@ pub(crate) struct Gpu {
     /// Precision of matmuls.
     pub policy: PrecisionPolicy,
     pub subgroups: bool,
+    /// Threads per subgroup, if kernels may use subgroups and all have the same size.
+    pub lanes: Option<usize>,
     /// Cooperative matrices for f16 matmuls, if the policy asks for f16.
     pub matrices: Option<Matrices>,
     pub timestamps: bool,
@@ -114,6 +116,7 @@ impl Gpu {
             policy,
             matrices,
             subgroups: features.contains(Features::SUBGROUP),
+            lanes: adapters::lanes(adapter).filter(|_| features.contains(Features::SUBGROUP)),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
             // Kernels index elements of 4 bytes with 32 bits.
             largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(8 << 30)

@@ -16,6 +16,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "attention_cooperative"
     "attention_odd"
     "attention_row"
+    "attention_row_subgroup"
     "attention_tile"
     "cache_rows"
     "copy"

@@ -129,10 +129,20 @@ pub(super) fn variant(d: usize, mask: AttentionMask, parts: Parts, dtype: DType)
         .flag("BIAS", parts.bias)
 }
 
-/// Kernel for a single query over a cache; its position is an operand or constant.
-pub(super) fn row_variant(d: usize, positions: bool, dtype: DType) -> Variant {
-    let v = Variant::new("attention_row").number("D", d).number("D4", d / 4).flag("POSITIONS", positions);
-    cache_rows(v, dtype, true)
+/// Keys of a thread per iteration of `kernels/attention_row_subgroup.wgsl`.
+const AHEAD: usize = 8;
+
+/// Kernel for a single query over a cache; its position is an operand or constant. `lanes` is the size of
+/// subgroups if the threads of a key are in one.
+pub(super) fn row_variant(d: usize, positions: bool, dtype: DType, lanes: Option<usize>) -> Variant {
+    let v = match lanes {
+        Some(lanes) => Variant::new("attention_row_subgroup")
+            .number("LANES", lanes)
+            .number("AHEAD", AHEAD)
+            .number("ROUNDS", (d / 4).ilog2() as usize),
+        None => Variant::new("attention_row").number("D4", d / 4),
+    };
+    cache_rows(v.number("D", d).flag("POSITIONS", positions), dtype, true)
 }
 
 /// Whether there is a single query over a cache, and the kernel supports the head width.
@@ -155,8 +165,9 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
         .number(first.unwrap_or(0))
         .float(scale)
         .number(q[2] / k[2]);
+    let d = q[2] / heads;
     Call {
-        variant: row_variant(q[2] / heads, first.is_none(), o.dtype(1)),
+        variant: row_variant(d, first.is_none(), o.dtype(1), o.can.lanes.filter(|lanes| *lanes >= d / 4)),
         params,
         groups: [heads as u32, q[0] as u32, 1],
         weights: [None, None],

@@ -207,9 +207,7 @@ fn tiles() {
 #[test]
 #[ignore = "needs a GPU"]
 fn cooperative_tiles() {
-    let bench = Bench::open(Precision::F16);
-    let has = bench.gpu.matrices.expect("cooperative matrices");
-    let shapes = [
+    time_cooperative(&[
         product(72, 512, 1024),
         product(72, 1024, 512),
         product(72, 512, 256),
@@ -227,25 +225,38 @@ fn cooperative_tiles() {
         product(32, 1024, 2048),
         product(32, 3072, 1024),
         product(25, 1024, 512),
-        product(1408, 256, 512),
-        product(1408, 256, 1536),
-        product(1408, 512, 256),
-        product(1408, 256, 1024),
-        product(1408, 1024, 256),
-        Shape { taps: 3, ..product(1408, 768, 256) },
-        product(704, 512, 256),
-        product(704, 256, 1024),
-        product(704, 1024, 256),
         convolution(800, 768, 1),
         convolution(4000, 384, 3),
         convolution(16_000, 192, 9),
         convolution(48_000, 96, 9),
         convolution(200, 768, 1),
         convolution(1000, 384, 3),
-    ];
+    ]);
+}
+
+/// The same for the estimator of Chatterbox, with guidance and without.
+#[test]
+#[ignore = "needs a GPU"]
+fn cooperative_tiles_of_an_estimator() {
+    time_cooperative(&[
+        product(1408, 256, 1536),
+        product(1408, 512, 256),
+        product(1408, 256, 1024),
+        product(1408, 1024, 256),
+        Shape { taps: 3, ..product(1408, 768, 256) },
+        product(704, 256, 1536),
+        product(704, 512, 256),
+        product(704, 256, 1024),
+        product(704, 1024, 256),
+    ]);
+}
+
+fn time_cooperative(shapes: &[Shape]) {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
     let bias = Some(Weight::fill(0.0, [4]));
     let e = Epilogue { bias, activation: None, residual: true };
-    for s in shapes {
+    for &s in shapes {
         let conv = (s.taps > 1).then_some(Edges::Repeat);
         let plain = super::matmul::tile(s.m, s.n, s.k);
         let v = variant(plain, Element::F16, true, false, conv, &e);
@@ -281,7 +292,7 @@ fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
             all.extend(with(of_subgroup, [1, 2], 4, rest));
         }
     }
-    for of_subgroup in [[2, 2], [2, 3], [2, 4], [4, 2], [4, 3]] {
+    for of_subgroup in [[2, 2], [2, 3], [2, 4], [4, 2], [4, 3], [4, 4], [1, 4]] {
         for rest in [[1, 1], [2, 1], [4, 1]] {
             all.extend(with(of_subgroup, [2, 2], 1, rest));
             all.extend(with(of_subgroup, [2, 2], 2, rest));

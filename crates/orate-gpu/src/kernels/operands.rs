@@ -12,6 +12,8 @@ pub(crate) struct Abilities<'a> {
     /// Precision of matmuls.
     pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
+    /// Threads per subgroup, if all have the same size.
+    pub lanes: Option<usize>,
     /// Cooperative matrices for f16 matmuls, if available.
     pub matrices: Option<Matrices>,
     pub workgroup_bytes: u32,
@@ -24,6 +26,7 @@ impl<'a> Abilities<'a> {
         Abilities {
             policy: &gpu.policy,
             subgroups: gpu.subgroups,
+            lanes: gpu.lanes,
             matrices: gpu.matrices,
             workgroup_bytes: gpu.workgroup_bytes,
             software: gpu.info.class == DeviceClass::Software,

@@ -54,7 +54,9 @@ fn variants() -> Vec<Variant> {
     }
     for d in [4, 16, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
-            all.extend([false, true].map(|positions| attention::row_variant(d, positions, dtype)));
+            for lanes in [None, Some(32), Some(64)].into_iter().filter(|n| n.is_none_or(|n| n >= d / 4)) {
+                all.extend([false, true].map(|positions| attention::row_variant(d, positions, dtype, lanes)));
+            }
         }
     }
     for subgroups in [false, true] {
