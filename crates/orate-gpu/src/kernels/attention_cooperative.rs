@@ -73,13 +73,13 @@ pub(super) fn tile(
     can: Abilities<'_>,
 ) -> Option<(Tile, Matrices)> {
     let has = can.matrices?;
-    let Op::Attention { mask: AttentionMask::None, relative: None, bias: false, follows_weights: true, .. } =
-        op
+    let Op::Attention {
+        mask: AttentionMask::None, relative: None, bias: false, follows_weights: true, ..
+    } = op
     else {
         return None;
     };
-    let suits =
-        queries >= QUERIES && keys == DType::F32 && TILE.fits(d, has, can.workgroup_bytes as usize);
+    let suits = queries >= QUERIES && keys == DType::F32 && TILE.fits(d, has, can.workgroup_bytes as usize);
     suits.then_some((TILE, has))
 }
 

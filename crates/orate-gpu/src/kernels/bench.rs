@@ -322,9 +322,14 @@ fn attention_tiles() {
             }
         }
     }
-    for [batch, t, heads, d] in
-        [[2, 704, 8, 64], [1, 704, 8, 64], [2, 1504, 8, 64], [2, 160, 8, 64], [1, 128, 8, 64], [2, 704, 8, 32]]
-    {
+    for [batch, t, heads, d] in [
+        [2, 704, 8, 64],
+        [1, 704, 8, 64],
+        [2, 1504, 8, 64],
+        [2, 160, 8, 64],
+        [1, 128, 8, 64],
+        [2, 704, 8, 32],
+    ] {
         let words = |i: usize| {
             let (x, out) = if i % 2 == 0 { (0, OPERAND) } else { (OPERAND, 0) };
             let own = usize::from(batch > 1);

@@ -369,7 +369,8 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
     let op = &o.step.node.op;
     let x = o.shape(0).dims();
     let parts = &o.step.fused.parts;
-    let widths: Vec<usize> = op.weights()[..1].iter().copied().chain(parts).map(|w| w.shape().last()).collect();
+    let widths: Vec<usize> =
+        op.weights()[..1].iter().copied().chain(parts).map(|w| w.shape().last()).collect();
     let s = Sizes { n: widths[part], ..sizes(op, x) };
     let mut t = tile(s.m, s.n, s.k);
     if o.can.software {
@@ -412,7 +413,12 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
     let weights = o.weights.buffers();
     let Some((t, has)) = cooperative else {
         let groups = [s.n.div_ceil(t.bn) as u32, rows(t.bm), 1];
-        return Call { variant: variant(t, element, !o.can.software, s.odd, conv, e), params, groups, weights };
+        return Call {
+            variant: variant(t, element, !o.can.software, s.odd, conv, e),
+            params,
+            groups,
+            weights,
+        };
     };
     let [bm, bn] = t.results(has);
     let groups = [widths.iter().map(|n| n.div_ceil(bn) as u32).sum(), rows(bm), 1];

@@ -105,7 +105,10 @@ fn variants() -> Vec<Variant> {
         for d in [32, 64] {
             let t = attention_cooperative::TILE;
             assert!(t.fits(d, has, 48 << 10), "{t:?} {has:?}");
-            all.extend([attention::Parts::default(), lens].map(|parts| attention_cooperative::variant(t, has, d, parts)));
+            all.extend(
+                [attention::Parts::default(), lens]
+                    .map(|parts| attention_cooperative::variant(t, has, d, parts)),
+            );
         }
     }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);

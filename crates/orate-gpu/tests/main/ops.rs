@@ -180,9 +180,6 @@ fn products_in_f16() {
     check(&device, "op cases in f16", &rounded(cases, F16), 200);
     check(&device, "tiles in f16", &rounded(large_products(), F16), 15);
     check(&device, "cooperative tiles in f16", &rounded(cooperative_products(), F16), 18);
-    let mut joined = joined_products();
-    joined.iter_mut().for_each(|c| c.tolerance += F16);
-    check(&device, "joined matmuls in f16", &joined, 3);
 }
 
 /// Attention whose operands may be rounded.
@@ -199,17 +196,26 @@ fn attention_in_f16() {
     let device = common::device_with(Precision::F16, None);
     let mut cases = attentions(&device);
     let kernels = cases.iter().map(|c| Plan::compile(c.graph.clone(), &device).expect("compiles"));
-    let kernels: BTreeSet<String> =
-        kernels.flat_map(|p| p.steps().to_vec()).map(|s| s.kernel).collect();
+    let kernels: BTreeSet<String> = kernels.flat_map(|p| p.steps().to_vec()).map(|s| s.kernel).collect();
     println!("attention in f16: {kernels:?}");
     for d in [32, 64] {
         let name = format!("attention-cooperative-{d}");
         assert_eq!(kernels.contains(&name), device.info().has_cooperative_matrices(), "{name}: {kernels:?}");
     }
-    if device.info().has_cooperative_matrices() {
-        cases.iter_mut().for_each(|c| c.tolerance += of_rounded_attention(&c.graph, Precision::F16));
+    match device.info().has_cooperative_matrices() {
+        true => cases.iter_mut().for_each(|c| c.tolerance += of_rounded_attention(&c.graph, Precision::F16)),
+        // The kernels are those of f32.
+        false => cases = cases.into_iter().step_by(4).collect(),
     }
-    check(&device, "attention in f16", &cases, 30);
+    check(&device, "attention in f16", &cases, 7);
+}
+
+#[test]
+fn joined_products_in_f16() {
+    let device = common::device_with(Precision::F16, None);
+    let mut joined = joined_products();
+    joined.iter_mut().for_each(|c| c.tolerance += F16);
+    check(&device, "joined matmuls in f16", &joined, 3);
 }
 
 /// Kernels differ from those for f16 only in how they read the weight, so some of the cases are enough.

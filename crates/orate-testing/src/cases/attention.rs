@@ -209,7 +209,8 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
     for (b, kv, tq, tk, heads, d, lens) in
         [(1, 1, 130, 300, 2, 64, false), (2, 2, 140, 200, 1, 32, true), (1, 1, 300, 333, 1, 64, false)]
     {
-        let name = format!("Attention of many queries with growing scores, B {b} Tq {tq} Tk {tk} H {heads} D {d}");
+        let name =
+            format!("Attention of many queries with growing scores, B {b} Tq {tq} Tk {tk} H {heads} D {d}");
         let mut g = Graph::new(&*name);
         let q = g.input("q", DType::F32, [b, tq, heads * d])?;
         let [k, v] = ["k", "v"].map(|name| g.input(name, DType::F32, [kv, tk, heads * d]));
