@@ -1,9 +1,9 @@
 // The function of attention_row.wgsl, whose parameters it has, on devices whose subgroups have LANES threads,
 // at least D / 4.
 //
-// A workgroup of 256 threads has one head. D / 4 neighboring threads compute the score of a key, four channels
-// each, with AHEAD keys at a time. Every PARTS-th key is theirs, with a maximum and sums of their own, so that
-// only the end needs barriers.
+// A workgroup has one head. D / 4 neighboring threads compute the score of a key, four channels each, with
+// AHEAD keys at a time. Every PARTS-th key is theirs, with a maximum and sums of their own, so that only the
+// end needs barriers.
 
 struct Params {
     q: u32,
@@ -33,17 +33,19 @@ var<immediate> p: Params;
 
 // In vectors of four.
 const D4 = ${D}u / 4u;
-const PARTS = 256u / D4;
+const PARTS = ${THREADS}u / D4;
+const SUBGROUPS = ${THREADS}u / ${LANES}u;
 const NOTHING = -3.0e38;
 
-var<workgroup> most: array<f32, PARTS>;
-var<workgroup> sums: array<f32, PARTS>;
-var<workgroup> outs: array<vec4<f32>, 256>;
+// Of each subgroup; results of the keys of all its threads.
+var<workgroup> most: array<f32, SUBGROUPS>;
+var<workgroup> sums: array<f32, SUBGROUPS>;
+var<workgroup> outs: array<vec4<f32>, SUBGROUPS * D4>;
 //@ if POSITIONS
 var<workgroup> position: i32;
 //@ end
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(${THREADS})
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(subgroup_id) subgroup: u32,
@@ -107,22 +109,36 @@ fn main(
 //@ end
     }
 
-    if d == 0u {
-        most[part] = largest;
-        sums[part] = sum;
+    // The parts of a subgroup, then all subgroups, in a fixed order.
+    let own = largest;
+//@ for r MERGES
+    largest = max(largest, subgroupShuffleXor(largest, D4 << ${r}u));
+//@ end
+    let factor = exp_f32(own - largest);
+    sum *= factor;
+    out *= factor;
+//@ for r MERGES
+    sum += subgroupShuffleXor(sum, D4 << ${r}u);
+    out += subgroupShuffleXor(out, D4 << ${r}u);
+//@ end
+    if invocation == 0u {
+        most[subgroup] = largest;
+        sums[subgroup] = sum;
     }
-    outs[lane] = out;
+    if invocation < D4 {
+        outs[subgroup * D4 + d] = out;
+    }
     workgroupBarrier();
     if lane < D4 {
-        for (var i = 0u; i < PARTS; i++) {
+        for (var i = 0u; i < SUBGROUPS; i++) {
             largest = max(largest, most[i]);
         }
         sum = 0.0;
         out = vec4<f32>();
-        for (var i = 0u; i < PARTS; i++) {
-            let factor = exp_f32(most[i] - largest);
-            sum = fma(factor, sums[i], sum);
-            out = fma(vec4<f32>(factor), outs[i * D4 + lane], out);
+        for (var i = 0u; i < SUBGROUPS; i++) {
+            let share = exp_f32(most[i] - largest);
+            sum = fma(share, sums[i], sum);
+            out = fma(vec4<f32>(share), outs[i * D4 + lane], out);
         }
         memory[p.out / 4u + head + lane] = out / sum;
     }

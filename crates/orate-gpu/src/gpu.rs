@@ -35,6 +35,8 @@ pub(crate) struct Gpu {
     pub largest_buffer: u64,
     /// Workgroup memory in bytes.
     pub workgroup_bytes: u32,
+    /// Most threads of a workgroup.
+    pub workgroup_threads: u32,
     /// Layout of a session's bind group: its one buffer.
     pub session_layout: AtHome<BindGroupLayout>,
     /// Layout of the bind group of a step's weights: matrices, vectors.
@@ -123,6 +125,9 @@ impl Gpu {
                 / 256
                 * 256,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            workgroup_threads: limits
+                .max_compute_invocations_per_workgroup
+                .min(limits.max_compute_workgroup_size_x),
             device: AtHome::new(device),
             queue: AtHome::new(queue),
             name,

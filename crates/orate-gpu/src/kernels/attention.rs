@@ -69,7 +69,7 @@ pub(super) fn name(
     if is_row(op, q.dims()[1], d) {
         return Ok(format!("attention-row-{d}{dtype}"));
     }
-    if cooperative::tile(op, q.dims()[1], d, inputs[1].dtype, can).is_some() {
+    if cooperative::tile(op, q.dims(), inputs[1].dtype, can).is_some() {
         return Ok(format!("attention-cooperative-{d}"));
     }
     let limit = can.workgroup_bytes as usize;
@@ -129,17 +129,36 @@ pub(super) fn variant(d: usize, mask: AttentionMask, parts: Parts, dtype: DType)
         .flag("BIAS", parts.bias)
 }
 
-/// Keys of a thread per iteration of `kernels/attention_row_subgroup.wgsl`.
-const AHEAD: usize = 8;
+/// Threads of `kernels/attention_row_subgroup.wgsl`, if a workgroup may have so many, and keys of a thread per
+/// iteration.
+const ROW_THREADS: usize = 512;
+/// See [`ROW_THREADS`].
+const ROW_AHEAD: usize = 8;
 
-/// Kernel for a single query over a cache; its position is an operand or constant. `lanes` is the size of
-/// subgroups if the threads of a key are in one.
-pub(super) fn row_variant(d: usize, positions: bool, dtype: DType, lanes: Option<usize>) -> Variant {
-    let v = match lanes {
-        Some(lanes) => Variant::new("attention_row_subgroup")
+/// Subgroups of a fixed size in the kernel for a single query: threads of a workgroup, and of a subgroup.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subgroups {
+    pub threads: usize,
+    pub lanes: usize,
+}
+
+impl Subgroups {
+    /// Returns them if the threads of a key of D elements are in one.
+    fn of(can: Abilities<'_>, d: usize) -> Option<Self> {
+        let lanes = can.lanes.filter(|lanes| *lanes >= d / 4)?;
+        Some(Subgroups { threads: ROW_THREADS.min(can.workgroup_threads as usize), lanes })
+    }
+}
+
+/// Kernel for a single query over a cache; its position is an operand or constant.
+pub(super) fn row_variant(d: usize, positions: bool, dtype: DType, subgroups: Option<Subgroups>) -> Variant {
+    let v = match subgroups {
+        Some(Subgroups { threads, lanes }) => Variant::new("attention_row_subgroup")
+            .number("THREADS", threads)
             .number("LANES", lanes)
-            .number("AHEAD", AHEAD)
-            .number("ROUNDS", (d / 4).ilog2() as usize),
+            .number("AHEAD", ROW_AHEAD)
+            .number("ROUNDS", (d / 4).ilog2() as usize)
+            .number("MERGES", (lanes * 4 / d).ilog2() as usize),
         None => Variant::new("attention_row").number("D4", d / 4),
     };
     cache_rows(v.number("D", d).flag("POSITIONS", positions), dtype, true)
@@ -167,7 +186,7 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
         .number(q[2] / k[2]);
     let d = q[2] / heads;
     Call {
-        variant: row_variant(d, first.is_none(), o.dtype(1), o.can.lanes.filter(|lanes| *lanes >= d / 4)),
+        variant: row_variant(d, first.is_none(), o.dtype(1), Subgroups::of(o.can, d)),
         params,
         groups: [heads as u32, q[0] as u32, 1],
         weights: [None, None],
@@ -215,7 +234,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(seen)
         .place(if *bias { o.place(3) } else { o.last() });
     let limit = o.can.workgroup_bytes as usize;
-    let (variant, queries) = match cooperative::tile(&o.step.node.op, q[1], d, o.dtype(1), o.can) {
+    let (variant, queries) = match cooperative::tile(&o.step.node.op, q, o.dtype(1), o.can) {
         Some((t, has)) => (cooperative::variant(t, has, d, parts), t.queries(has)),
         None if is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) => (tile_variant(d, parts), TILE),
         None => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),

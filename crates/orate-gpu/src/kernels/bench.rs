@@ -161,7 +161,7 @@ fn print(s: Shape, what: &str, mut rows: Vec<(f64, String)>) {
     let Shape { m, k, n, .. } = s;
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     println!("{m} × {k} × {n}, {what}:");
-    for (us, tile) in rows.iter().take(7) {
+    for (us, tile) in rows.iter().take(if std::env::var_os("ORATE_X_SHORT").is_some() { 20 } else { 7 }) {
         println!("  {us:>6.1} µs {:>7.0} GFLOP/s  {tile}", (2 * m * k * n) as f64 / us / 1e3);
     }
     assert!(!rows.is_empty(), "every shape has a tile");
@@ -264,6 +264,22 @@ fn time_cooperative(shapes: &[Shape]) {
         let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
         let chosen = cooperative::tile_for([s.m, s.n, s.k], has);
         let mut candidates = cooperative_candidates(has);
+        if std::env::var_os("ORATE_X_SHORT").is_some() {
+            let with = |of_subgroup, subgroups, split, steps, met, ahead| cooperative::Tile {
+                of_subgroup, subgroups, split, steps, met, ahead };
+            candidates = vec![chosen,
+                with([1, 4], [4, 2], 1, 2, 1, 1), with([1, 4], [4, 2], 1, 4, 1, 1),
+                with([2, 2], [2, 4], 1, 2, 1, 1), with([2, 2], [2, 4], 1, 4, 1, 1),
+                with([2, 3], [2, 2], 2, 1, 1, 1), with([2, 3], [2, 2], 2, 2, 1, 1),
+                with([2, 3], [4, 2], 1, 4, 1, 1), with([2, 3], [4, 2], 1, 2, 1, 1),
+                with([3, 2], [1, 2], 4, 2, 1, 1), with([3, 2], [1, 2], 4, 1, 2, 1),
+                with([2, 2], [2, 2], 2, 4, 1, 1), with([2, 2], [2, 2], 2, 2, 1, 1),
+                with([1, 4], [2, 2], 1, 2, 1, 1), with([1, 4], [2, 2], 2, 2, 1, 1),
+                with([2, 4], [2, 2], 1, 4, 1, 1), with([2, 4], [2, 2], 1, 2, 1, 1),
+                with([4, 2], [2, 4], 1, 4, 1, 1),
+            ];
+            candidates.retain(|t| t.divides(has));
+        }
         // Slices end at the end of the weight's padding.
         candidates.retain(|t| {
             t.shared(has) <= bench.gpu.workgroup_bytes as usize
@@ -347,14 +363,16 @@ fn attention_tiles() {
             (time(plain, 32).expect("runs"), "plain tile".to_owned()),
             (time(few, 4).expect("runs"), "plain".to_owned()),
         ];
-        candidates.retain(|tile| tile.fits(d, has, bench.gpu.workgroup_bytes as usize));
+        let bytes = bench.gpu.workgroup_bytes as usize;
+        let chosen = attention_cooperative::tile_for(batch * heads, t, d, has, bytes);
+        candidates.retain(|tile| tile.fits(d, has, bytes));
         let variant = |tile: &attention_cooperative::Tile| {
             attention_cooperative::variant(*tile, has, d, Parts::default())
         };
         bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
         for tile in &candidates {
             let Some(us) = time(variant(tile), tile.queries(has)) else { continue };
-            let used = if *tile == attention_cooperative::TILE { ", used" } else { "" };
+            let used = if chosen == Some(*tile) { ", used" } else { "" };
             rows.push((us, format!("{tile:?}{used}")));
         }
         let s = Shape { m: batch * t, k: 2 * d, n: heads * t, taps: 1, dilation: 1 };

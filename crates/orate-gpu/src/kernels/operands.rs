@@ -17,6 +17,8 @@ pub(crate) struct Abilities<'a> {
     /// Cooperative matrices for f16 matmuls, if available.
     pub matrices: Option<Matrices>,
     pub workgroup_bytes: u32,
+    /// Most threads of a workgroup.
+    pub workgroup_threads: u32,
     /// Whether this is a software rasterizer.
     pub software: bool,
 }
@@ -29,6 +31,7 @@ impl<'a> Abilities<'a> {
             lanes: gpu.lanes,
             matrices: gpu.matrices,
             workgroup_bytes: gpu.workgroup_bytes,
+            workgroup_threads: gpu.workgroup_threads,
             software: gpu.info.class == DeviceClass::Software,
         }
     }

@@ -54,8 +54,11 @@ fn variants() -> Vec<Variant> {
     }
     for d in [4, 16, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
-            for lanes in [None, Some(32), Some(64)].into_iter().filter(|n| n.is_none_or(|n| n >= d / 4)) {
-                all.extend([false, true].map(|positions| attention::row_variant(d, positions, dtype, lanes)));
+            let subgroups = [(256, 32), (512, 64)].map(|(threads, lanes)| attention::Subgroups { threads, lanes });
+            let fits = subgroups.into_iter().filter(|s| s.lanes >= d / 4);
+            for subgroups in fits.map(Some).chain([None]) {
+                let with = |positions| attention::row_variant(d, positions, dtype, subgroups);
+                all.extend([false, true].map(with));
             }
         }
     }
@@ -102,13 +105,10 @@ fn variants() -> Vec<Variant> {
         all.extend([4, 48, 64, 128].map(|d| attention::tile_variant(d, parts)));
     }
     for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
-        for d in [32, 64] {
-            let t = attention_cooperative::TILE;
-            assert!(t.fits(d, has, 48 << 10), "{t:?} {has:?}");
-            all.extend(
-                [attention::Parts::default(), lens]
-                    .map(|parts| attention_cooperative::variant(t, has, d, parts)),
-            );
+        for (d, queries) in [(32, 704), (64, 704), (64, 128)] {
+            let t = attention_cooperative::tile_for(8, queries, d, has, 48 << 10).expect("a tile");
+            let parts = [attention::Parts::default(), lens];
+            all.extend(parts.map(|parts| attention_cooperative::variant(t, has, d, parts)));
         }
     }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
