@@ -161,7 +161,7 @@ fn print(s: Shape, what: &str, mut rows: Vec<(f64, String)>) {
     let Shape { m, k, n, .. } = s;
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     println!("{m} × {k} × {n}, {what}:");
-    for (us, tile) in rows.iter().take(if std::env::var_os("ORATE_X_SHORT").is_some() { 20 } else { 7 }) {
+    for (us, tile) in rows.iter().take(7) {
         println!("  {us:>6.1} µs {:>7.0} GFLOP/s  {tile}", (2 * m * k * n) as f64 / us / 1e3);
     }
     assert!(!rows.is_empty(), "every shape has a tile");
@@ -264,22 +264,6 @@ fn time_cooperative(shapes: &[Shape]) {
         let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
         let chosen = cooperative::tile_for([s.m, s.n, s.k], has);
         let mut candidates = cooperative_candidates(has);
-        if std::env::var_os("ORATE_X_SHORT").is_some() {
-            let with = |of_subgroup, subgroups, split, steps, met, ahead| cooperative::Tile {
-                of_subgroup, subgroups, split, steps, met, ahead };
-            candidates = vec![chosen,
-                with([1, 4], [4, 2], 1, 2, 1, 1), with([1, 4], [4, 2], 1, 4, 1, 1),
-                with([2, 2], [2, 4], 1, 2, 1, 1), with([2, 2], [2, 4], 1, 4, 1, 1),
-                with([2, 3], [2, 2], 2, 1, 1, 1), with([2, 3], [2, 2], 2, 2, 1, 1),
-                with([2, 3], [4, 2], 1, 4, 1, 1), with([2, 3], [4, 2], 1, 2, 1, 1),
-                with([3, 2], [1, 2], 4, 2, 1, 1), with([3, 2], [1, 2], 4, 1, 2, 1),
-                with([2, 2], [2, 2], 2, 4, 1, 1), with([2, 2], [2, 2], 2, 2, 1, 1),
-                with([1, 4], [2, 2], 1, 2, 1, 1), with([1, 4], [2, 2], 2, 2, 1, 1),
-                with([2, 4], [2, 2], 1, 4, 1, 1), with([2, 4], [2, 2], 1, 2, 1, 1),
-                with([4, 2], [2, 4], 1, 4, 1, 1),
-            ];
-            candidates.retain(|t| t.divides(has));
-        }
         // Slices end at the end of the weight's padding.
         candidates.retain(|t| {
             t.shared(has) <= bench.gpu.workgroup_bytes as usize

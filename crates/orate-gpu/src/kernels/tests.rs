@@ -54,7 +54,8 @@ fn variants() -> Vec<Variant> {
     }
     for d in [4, 16, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
-            let subgroups = [(256, 32), (512, 64)].map(|(threads, lanes)| attention::Subgroups { threads, lanes });
+            let subgroups =
+                [(256, 32), (512, 64)].map(|(threads, lanes)| attention::Subgroups { threads, lanes });
             let fits = subgroups.into_iter().filter(|s| s.lanes >= d / 4);
             for subgroups in fits.map(Some).chain([None]) {
                 let with = |positions| attention::row_variant(d, positions, dtype, subgroups);
@@ -145,9 +146,11 @@ fn variants() -> Vec<Variant> {
         let terms = [64, 100, 128, 384, 512, 1024, 4096];
         let sizes = [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)];
         let tiles = terms.map(|k| sizes.map(|(m, n)| cooperative::tile_for([m, n, k], has)));
+        let more = [[700, 512, 64], [500, 1536, 100], [1408, 1536, 256]];
+        let more = more.map(|sizes| cooperative::tile_for(sizes, has));
         let kinds = convolutions.map(|conv| [(conv, true), (conv, false)]).into_iter().flatten();
         for ((tile, activation), (conv, fused)) in
-            tiles.into_iter().flatten().zip(activations().into_iter().cycle()).zip(kinds.cycle())
+            tiles.into_iter().flatten().chain(more).zip(activations().into_iter().cycle()).zip(kinds.cycle())
         {
             assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
             let bias = fused.then(|| Weight::fill(0.0, [4]));
