@@ -20,7 +20,7 @@ struct Params {
     left: u32,
     // HISTORY
     history: u32,
-    // PARTS: offset and columns of two more weights, whose results follow. Those without columns do not exist.
+    // PARTS: offset and columns of two more weights, whose results follow. 0 columns: no such weight.
     weight_1: u32,
     n_1: u32,
     weight_2: u32,

@@ -1,5 +1,6 @@
 //! Attention: in vectors of four if the head width allows, element by element otherwise. Many queries, and a
-//! single query over a cache, have kernels of their own; so has `attention_cooperative.rs`.
+//! single query over a cache, have kernels of their own; for cooperative matrices see
+//! `attention_cooperative.rs`.
 
 use super::attention_cooperative as cooperative;
 use super::operands::{Abilities, Operands, cache_rows};
@@ -129,13 +130,14 @@ pub(super) fn variant(d: usize, mask: AttentionMask, parts: Parts, dtype: DType)
         .flag("BIAS", parts.bias)
 }
 
-/// Threads of `kernels/attention_row_subgroup.wgsl`, if a workgroup may have so many, and keys of a thread per
-/// iteration.
+/// Maximum threads of `kernels/attention_row_subgroup.wgsl`. On an H200 that of Chatterbox Turbo takes 15 µs
+/// by timestamps, 22 with 256 threads.
 const ROW_THREADS: usize = 512;
-/// See [`ROW_THREADS`].
+
+/// Keys of a thread per iteration there.
 const ROW_AHEAD: usize = 8;
 
-/// Subgroups of a fixed size in the kernel for a single query: threads of a workgroup, and of a subgroup.
+/// Threads of a workgroup and of its subgroups, for the kernel of a single query that uses shuffles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subgroups {
     pub threads: usize,

@@ -9,7 +9,7 @@ use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
 use crate::variant::Variant;
 use crate::weights::{Element, PADDING};
-use orate_graph::{DType, DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
+use orate_graph::{AttentionMask, DType, DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
@@ -68,6 +68,11 @@ struct Bench {
 /// Maximum elements of operand and result.
 const OPERAND: usize = 1 << 23;
 
+/// Operand and result of dispatch `i`: the result of one is the operand of the next.
+fn places(i: usize) -> [usize; 2] {
+    if i.is_multiple_of(2) { [0, OPERAND] } else { [OPERAND, 0] }
+}
+
 /// Bytes of weights.
 const WEIGHTS: u64 = 256 << 20;
 
@@ -106,7 +111,7 @@ impl Bench {
         let times = if m * k * n > 1 << 30 { TIMES / 6 } else { TIMES };
         let groups = [n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1];
         self.time_dispatches(v, times, groups, |i| {
-            let (x, out) = if i % 2 == 0 { (0, OPERAND) } else { (OPERAND, 0) };
+            let [x, out] = places(i);
             let w = i % slots * k.next_multiple_of(PADDING[0]) * stride;
             let [time, channels, left] = match s.taps {
                 1 => [1, 1, 0],
@@ -331,7 +336,7 @@ fn attention_tiles() {
         [2, 704, 8, 32],
     ] {
         let words = |i: usize| {
-            let (x, out) = if i % 2 == 0 { (0, OPERAND) } else { (OPERAND, 0) };
+            let [x, out] = places(i);
             let own = usize::from(batch > 1);
             let mut words = [x, x, x, out, 0, t, t, heads, own, 0].map(|n| n as u32).to_vec();
             words.extend([0.125f32.to_bits(), 0, 0, 0, 1, 0, 0]);
@@ -342,7 +347,7 @@ fn attention_tiles() {
             bench.time_dispatches(v, TIMES, groups, words)
         };
         let plain = attention::tile_variant(d, Parts::default());
-        let few = attention::variant(d, orate_graph::AttentionMask::None, Parts::default(), DType::F32);
+        let few = attention::variant(d, AttentionMask::None, Parts::default(), DType::F32);
         let mut rows = vec![
             (time(plain, 32).expect("runs"), "plain tile".to_owned()),
             (time(few, 4).expect("runs"), "plain".to_owned()),

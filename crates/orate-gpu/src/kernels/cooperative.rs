@@ -77,7 +77,7 @@ const fn tile(
 /// Workgroups that a large GPU runs concurrently.
 const WAVE: usize = 132;
 
-/// From small to large, each with the maximum K and workgroups for which it is used. The first that is used is
+/// From small to large, each with the maximum K and workgroups for which it is used. The first that suits is
 /// selected, else [`LARGE`]. Mostly all workgroups run concurrently: a second wave costs more than a larger
 /// tile, unless processors have room for two. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in 6.4 µs
 /// instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of
@@ -118,8 +118,8 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
-/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution; with `parts`, x is
-/// multiplied by several weights.
+/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution; with `parts`, it
+/// multiplies by several weights.
 pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, parts: bool, e: &Epilogue) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
     let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);

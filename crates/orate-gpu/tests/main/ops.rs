@@ -6,7 +6,8 @@
 use crate::common;
 use orate_gpu::GpuDevice;
 use orate_graph::{
-    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, Result, Target, Value, Weight,
+    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Result, Target,
+    Value, Weight,
 };
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{
@@ -218,6 +219,15 @@ fn joined_products_in_f16() {
     let mut joined = joined_products();
     joined.iter_mut().for_each(|c| c.tolerance += F16);
     check(&device, "joined matmuls in f16", &joined, 3);
+    // Weights in another format do not run on cooperative matrices.
+    let policy = PrecisionPolicy {
+        precision: Precision::F16,
+        deny: vec!["w*".to_owned()],
+        ..PrecisionPolicy::default()
+    };
+    let (kind, index) = common::wish();
+    let device = GpuDevice::new(Some(kind), index, policy, None).expect("opens, as above");
+    check(&device, "joined matmuls in f32", &joined_products(), 3);
 }
 
 /// Kernels differ from those for f16 only in how they read the weight, so some of the cases are enough.

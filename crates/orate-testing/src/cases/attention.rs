@@ -205,7 +205,7 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
         lens[kv - 1] = if kv > 1 { 0 } else { 33 };
         cases.push(Case::new(name, g).with("lens", lens));
     }
-    // Scores whose largest grows from 1 to 90 along the keys, with numbers that formats of 8 bits hold exactly.
+    // Scores whose largest grows along the keys, from about 1 to 90. bf16 holds queries and keys exactly.
     for (b, kv, tq, tk, heads, d, lens) in
         [(1, 1, 130, 300, 2, 64, false), (2, 2, 140, 200, 1, 32, true), (1, 1, 300, 333, 1, 64, false)]
     {
