@@ -11,8 +11,8 @@ use orate_graph::{
 };
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{
-    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, harvest, op_cases_built,
-    tolerance::of_rounded_attention,
+    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, growing_scores, harvest,
+    op_cases_built, tolerance::of_rounded_attention,
 };
 use std::collections::BTreeSet;
 
@@ -197,7 +197,8 @@ fn attentions(device: &GpuDevice) -> Vec<Case> {
 #[test]
 fn attention_in_f16() {
     let device = common::device_with(Precision::F16, None);
-    let mut cases = attentions(&device);
+    let mut cases = growing_scores(true).expect("cases fit the op's shape rules");
+    cases.extend(attentions(&device));
     let kernels = cases.iter().map(|c| Plan::compile(c.graph.clone(), &device).expect("compiles"));
     let kernels: BTreeSet<String> = kernels.flat_map(|p| p.steps().to_vec()).map(|s| s.kernel).collect();
     println!("attention in f16: {kernels:?}");
