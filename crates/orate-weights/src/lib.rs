@@ -5,7 +5,7 @@
 //! | module | container | used for |
 //! | --- | --- | --- |
 //! | [`safetensors`] | Hugging Face safetensors | Qwen3-TTS, Chatterbox, voices in training |
-//! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`] |
+//! | [`gguf`] | GGUF, also written | packed voices, made by [`voice_pack`]; files of other engines |
 //! | [`pt`] | zip of a pickle and raw storages, as `torch.save` writes | Chatterbox |
 //! | [`onnx`] | ONNX initializers and graph | Supertonic as released |
 //!
@@ -13,10 +13,11 @@
 //! of which a file keeps some rows.
 //!
 //! A tensor is a [`TensorRef`]: dtype, shape with the slowest axis first, and bytes that need not be aligned.
-//! [`q8_0`] is the one quantized format. Every reader treats its file as hostile: damage is a
+//! [`blocks`] has the quantized formats. Every reader treats its file as hostile: damage is a
 //! [`WeightError`], never a panic or an allocation out of proportion to the file's size. A mapped file must
 //! not be truncated while it is in use: the program would end with a bus error.
 
+pub mod blocks;
 mod dtype;
 mod error;
 mod file;

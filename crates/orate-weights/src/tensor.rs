@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use crate::{DType, q8_0};
+use crate::{DType, blocks};
 
 /// Dtype and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,15 +134,12 @@ impl<'a> TensorRef<'a> {
     ///
     /// # Panics
     ///
-    /// If `out` does not have [`len`](Self::len) elements.
+    /// If `out` does not have [`len`](Self::len) elements, or the type cannot be read
+    /// ([`WeightSource::get`](crate::WeightSource::get) returns no such tensor).
     pub fn read_into(&self, out: &mut [f32]) {
         assert_eq!(out.len(), self.len(), "output length for shape {:?}", self.shape);
         let contiguous = self.is_contiguous();
         match self.dtype {
-            DType::Q8_0 => {
-                assert!(contiguous, "q8_0 tensors are contiguous");
-                q8_0::dequantize(self.bytes, out);
-            }
             DType::F16 if contiguous => {
                 convert(self.bytes, out, f16::from_le_bytes, |from, to| from.convert_to_f32_slice(to));
             }
@@ -156,6 +153,10 @@ impl<'a> TensorRef<'a> {
             DType::I64 => self.gather(out, contiguous, |b| i64::from_le_bytes(b) as f32),
             DType::I32 => self.gather(out, contiguous, |b| i32::from_le_bytes(b) as f32),
             DType::U8 => self.gather(out, contiguous, |[b]: [u8; 1]| f32::from(b)),
+            blocks => {
+                assert!(contiguous, "{blocks} tensors are contiguous");
+                blocks::dequantize(blocks, self.bytes, out);
+            }
         }
     }
 
