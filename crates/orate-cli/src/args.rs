@@ -99,11 +99,15 @@ impl PrecisionArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model and device")]
 pub struct EngineArgs {
-    /// Model folder, packed voice (.gguf) or pulled model [default: the built-in voice]
+    /// Model folder, GGUF file or pulled model [default: the built-in voice]
     ///
     /// `orate models` lists names of models; `orate pull` downloads one.
     #[arg(long, short, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+
+    /// Codec or S3Gen of a model of two GGUF files [default: the one beside it]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub codec: Option<PathBuf>,
 
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -146,7 +150,8 @@ impl EngineArgs {
             || std::env::var_os(orate::VOICE_VARIABLE).filter(|p| !p.is_empty()).map(PathBuf::from);
         // A model that is not found is reported when it is opened.
         let model = self.path().unwrap_or_else(|_| self.model.clone());
-        model.or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
+        let codec = self.codec.clone().map(|path| ("the codec", path));
+        model.or_else(built_in).map(|path| ("the model", path)).into_iter().chain(codec).collect()
     }
 
     /// Path of the model, if one is named.
@@ -176,6 +181,7 @@ impl EngineArgs {
         let place = &self.place;
         let options = EngineOptions {
             model,
+            codec: self.codec.clone(),
             families: families(),
             device: place.device,
             threads: place.threads.map(usize::from),

@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod decoding;
 mod error;
 mod files;
+pub mod gguf;
 pub mod hooks;
 mod loader;
 mod model;

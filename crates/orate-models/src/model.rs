@@ -38,7 +38,7 @@ pub struct Family {
     /// Whether a path is meant to be a model of this family, complete or not.
     pub detect: fn(&Path) -> bool,
     /// Opens a model. Of its weights only names and shapes are read.
-    pub open: fn(&Path, Opening) -> Opened,
+    pub open: fn(&Path, Opening<'_>) -> Opened,
     /// Names of the networks, in the order in which they run.
     pub networks: fn() -> Vec<&'static str>,
     /// The one of these networks that a weight of some name belongs to.
@@ -58,12 +58,17 @@ impl std::fmt::Debug for Family {
 
 /// What a model is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Opening {
+pub enum Opening<'a> {
     /// To speak: all files have to be there.
     #[default]
     Whole,
     /// To be compared with goldens: checkpoints that were cut down to what their goldens read are opened too.
     Goldens,
+    /// To speak, with this file as the second one of a model of two GGUF files.
+    With {
+        /// Its codec, or its S3Gen.
+        codec: &'a Path,
+    },
 }
 
 /// A model's files, opened but on no device.

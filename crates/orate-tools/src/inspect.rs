@@ -17,6 +17,8 @@ use std::path::Path;
 /// How to look at a model.
 #[derive(Clone, Debug)]
 pub struct Look {
+    /// The second of two GGUF files, if it is named.
+    pub codec: Option<std::path::PathBuf>,
     /// Families that the model may be of.
     pub families: &'static [&'static Family],
     /// Device to look with, whose memory is predicted. `None`: the CPU, and for [`PrecisionChoice::Auto`] the
@@ -234,6 +236,7 @@ fn open(path: Option<&Path>, look: &Look) -> Result<(Engine, PrecisionPolicy)> {
     let model = path.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
     let options = EngineOptions {
         model,
+        codec: look.codec.clone(),
         families: look.families,
         device: look.device.unwrap_or_default(),
         precision: look.precision.clone(),
@@ -302,14 +305,26 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
     let length =
         read_start(path, &mut start).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let mut found = match (&start[..length], ending.as_str()) {
+    let found = match (&start[..length], ending.as_str()) {
         ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => {
             let file = GgufFile::open(path)?;
             if file.string("general.architecture").is_ok_and(|a| a.starts_with(OURS)) {
                 drop(file);
                 return model(Some(path), look);
             }
-            gguf(path, &file)
+            let Some(layout) = orate_models::gguf::detect(&file) else {
+                return Ok(named(gguf(path, &file), look));
+            };
+            match model(Some(path), look) {
+                Ok(found) => return Ok(found),
+                // What cannot be opened is listed all the same.
+                Err(e) => {
+                    let mut found = gguf(path, &file);
+                    found.facts.insert(0, ("layout", json!(layout.port.name())));
+                    found.facts.insert(1, ("cannot be opened", json!(e.to_string())));
+                    found
+                }
+            }
         }
         (_, "onnx") => onnx(path, &OnnxModel::open(path)?),
         // The header's length, then JSON.
@@ -329,8 +344,12 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
             }
         },
     };
-    found.families = look.families.to_vec();
-    Ok(found)
+    Ok(named(found, look))
+}
+
+/// A file whose tensors may be of any family.
+fn named(found: Inspection, look: &Look) -> Inspection {
+    Inspection { families: look.families.to_vec(), ..found }
 }
 
 /// Reads the first bytes of a file, and returns how many there are.

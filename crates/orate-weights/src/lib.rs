@@ -10,7 +10,7 @@
 //! | [`onnx`] | ONNX initializers and graph | Supertonic as released |
 //!
 //! [`Joined`] makes one source of several, such as the shards of a large checkpoint; [`Scattered`] has tables
-//! of which a file keeps some rows.
+//! of which a file keeps some rows; [`Renamed`] gives files of other engines the official names.
 //!
 //! A tensor is a [`TensorRef`]: dtype, shape with the slowest axis first, and bytes that need not be aligned.
 //! [`blocks`] has the quantized formats. Every reader treats its file as hostile: damage is a
@@ -26,6 +26,7 @@ mod joined;
 pub mod onnx;
 pub mod pt;
 pub mod q8_0;
+mod renamed;
 pub mod safetensors;
 mod scattered;
 mod source;
@@ -41,6 +42,7 @@ pub use gguf::{GgufFile, GgufWriter};
 pub use joined::Joined;
 pub use onnx::OnnxModel;
 pub use pt::PtFile;
+pub use renamed::{Renamed, View};
 pub use safetensors::SafeTensors;
 pub use scattered::Scattered;
 pub use source::WeightSource;

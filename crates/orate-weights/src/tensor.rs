@@ -123,6 +123,17 @@ impl<'a> TensorRef<'a> {
         TensorRef::new(self.dtype, rest.to_vec(), &self.bytes[index * bytes..][..bytes])
     }
 
+    /// `count` indices of the first axis, from `first` on. `None` as for [`TensorRef::at`].
+    pub fn rows(&self, first: usize, count: usize) -> Option<TensorRef<'a>> {
+        let (all, rest) = self.shape.split_first()?;
+        let row = self.dtype.bytes_for(element_count(rest)?)?;
+        let end = first.checked_add(count).filter(|end| end <= all)?;
+        if !self.is_contiguous() || row.checked_mul(*all)? != self.bytes.len() {
+            return None;
+        }
+        TensorRef::new(self.dtype, [&[count], rest].concat(), &self.bytes[first * row..end * row])
+    }
+
     /// Returns all elements in logical order as `f32`, dequantized if needed.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.len()];

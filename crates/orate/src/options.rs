@@ -13,7 +13,7 @@ pub enum ModelSource {
     /// The English voice inside this program.
     #[default]
     BuiltIn,
-    /// A model folder or a packed voice.
+    /// A model folder, a packed voice or another GGUF file.
     Path(PathBuf),
     /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read.
     /// Such a one refuses to speak.
@@ -25,6 +25,9 @@ pub enum ModelSource {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
+    /// The second of two GGUF files, the codec of Qwen3-TTS or the S3Gen of Chatterbox. `None`: the one that
+    /// lies beside the model.
+    pub codec: Option<PathBuf>,
     /// Families that the model may be of. Applications that bring a family of their own add it to
     /// [`FAMILIES`].
     pub families: &'static [&'static Family],
@@ -52,6 +55,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         EngineOptions {
             model: ModelSource::default(),
+            codec: None,
             families: FAMILIES,
             device: DeviceChoice::default(),
             threads: None,

@@ -17,8 +17,8 @@ use crate::decoding::{Autoregressive, MOST_UTTERANCES, MemorySizes, StartOptions
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize, Model,
-    ModelError, ModelFiles, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
-    VoiceInfo,
+    ModelError, ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size,
+    SpeechLength, VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -32,7 +32,12 @@ pub static FAMILY: &Family = &Family {
     options: Own::SPECS,
     expects: "t3_*.safetensors with s3gen*.safetensors of the official repository",
     detect: Files::detect,
-    open: |path, _| Ok(Box::new(Files::open(path)?)),
+    open: |path, opening| {
+        if matches!(opening, Opening::With { .. }) {
+            return Err(crate::gguf::no_codec("model"));
+        }
+        Ok(Box::new(Files::open(path)?))
+    },
     networks: || Network::ALL.map(|(name, _)| name).to_vec(),
     network_of: |weight| {
         let owns = |(_, prefixes): &&(&str, &[&str])| prefixes.iter().any(|p| weight.starts_with(p));

@@ -26,11 +26,12 @@ pub static FAMILY: &Family = &Family {
     name: NAME,
     tag: TAG,
     options: Own::SPECS,
-    expects: "config.json of the official repository, with its speech_tokenizer folder",
+    expects: "config.json of the official repository, with its speech_tokenizer folder, or GGUF files",
     detect: Files::detect,
     open: |path, opening| {
         Ok(Box::new(match opening {
             Opening::Goldens if Files::is_trimmed(path) => Files::open_trimmed(path)?,
+            Opening::With { codec } => Files::open_with(path, Some(codec))?,
             _ => Files::open(path)?,
         }))
     },
@@ -114,6 +115,7 @@ impl ModelFiles for Files {
             }
         };
         facts.extend(frames);
+        facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind, facts }
     }
 

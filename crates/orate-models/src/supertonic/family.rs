@@ -10,8 +10,8 @@ use super::speak::Pieces;
 use super::stage::Stage;
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
-    Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, OptionSet, Options,
-    PlaceOptions, Runs, Size, VoiceInfo,
+    Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
+    Options, PlaceOptions, Runs, Size, VoiceInfo,
 };
 use orate_graph::{Device, Graph};
 use orate_weights::{GgufFile, WeightSource};
@@ -26,7 +26,10 @@ pub static FAMILY: &Family = &Family {
     options: Own::SPECS,
     expects: "onnx/vector_estimator.onnx, model.safetensors with tts.json, or a packed voice (.gguf)",
     detect: files::detect,
-    open: |path, _| Ok(Box::new(Files::open(path)?)),
+    open: |path, opening| match opening {
+        Opening::With { .. } => Err(crate::gguf::no_codec("model")),
+        _ => Ok(Box::new(Files::open(path)?)),
+    },
     networks: || Stage::ALL.map(Stage::name).into_iter().chain([SHARED]).collect(),
     network_of: |weight| {
         let owner = Stage::ALL.into_iter().find(|stage| stage.owns(weight));

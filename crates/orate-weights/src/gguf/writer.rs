@@ -15,9 +15,11 @@ pub struct GgufWriter<'a> {
 }
 
 /// The bytes of a tensor, or what writes them.
+type Writing<'a> = dyn Fn(&mut dyn Write) -> io::Result<()> + 'a;
+
 enum Data<'a> {
     Bytes(Vec<u8>),
-    Written(Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>),
+    Written(Box<Writing<'a>>),
 }
 
 impl<'a> GgufWriter<'a> {
