@@ -30,13 +30,11 @@ pub static FAMILY: &Family = &Family {
     name: NAME,
     tag: TAG,
     options: Own::SPECS,
-    expects: "t3_*.safetensors with s3gen*.safetensors of the official repository",
+    expects: "t3_*.safetensors with s3gen*.safetensors of the official repository, or GGUF files",
     detect: Files::detect,
-    open: |path, opening| {
-        if matches!(opening, Opening::With { .. }) {
-            return Err(crate::gguf::no_codec("model"));
-        }
-        Ok(Box::new(Files::open(path)?))
+    open: |path, opening| match opening {
+        Opening::With { codec } => Ok(Box::new(Files::open_with(path, Some(codec))?)),
+        _ => Ok(Box::new(Files::open(path)?)),
     },
     networks: || Network::ALL.map(|(name, _)| name).to_vec(),
     network_of: |weight| {
@@ -127,6 +125,7 @@ impl ModelFiles for Files {
         }
         facts.push(("default voice", json!(self.default_voice.is_some())));
         facts.push(("voices from recordings", json!(self.voice_encoder.is_some() || self.talking.is_none())));
+        facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind: format!("{NAME} {}", self.variant.name()), facts }
     }
 

@@ -131,6 +131,7 @@ impl ModelFiles for Files {
                 facts.push(("guidance", guidance));
             }
         }
+        facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind, facts }
     }
 
