@@ -47,15 +47,16 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Weight format of matmuls: f32, tf32, f16, bf16, q8_0, q4_0 or auto
+    /// Weight format of matmuls: stored, f32, tf32, f16, bf16, q8_0, q4_0 or auto
     ///
-    /// tf32 is for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
+    /// stored is f32, but q8_0 or q4_0 for GGUF files of Qwen3-TTS and Chatterbox that hold blocks. tf32 is
+    /// for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
     /// exact as f32. Accumulation is always in f32.
     #[arg(
         long,
         visible_alias = "weights",
         value_name = "FORMAT",
-        default_value = "f32",
+        default_value = "stored",
         value_parser = precision
     )]
     pub precision: Wish,
@@ -82,6 +83,8 @@ pub enum Wish {
     Format(Precision),
     /// The format that probes choose.
     Auto,
+    /// That of the file.
+    Stored,
 }
 
 impl PrecisionArgs {
@@ -91,6 +94,7 @@ impl PrecisionArgs {
         match self.precision {
             Wish::Format(precision) => PrecisionPolicy { precision, allow, deny }.into(),
             Wish::Auto => PrecisionChoice::Auto { allow, deny },
+            Wish::Stored => PrecisionChoice::Stored { allow, deny },
         }
     }
 }
@@ -223,8 +227,9 @@ pub fn open_to_look(
 fn precision(text: &str) -> Result<Wish, String> {
     match text {
         "auto" => Ok(Wish::Auto),
+        "stored" => Ok(Wish::Stored),
         // clap appends this list of formats to its error.
-        format => format.parse().map(Wish::Format).map_err(|e: String| format!("{e}, auto")),
+        format => format.parse().map(Wish::Format).map_err(|e: String| format!("{e}, stored, auto")),
     }
 }
 

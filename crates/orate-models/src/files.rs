@@ -96,6 +96,12 @@ impl SmallFiles {
     }
 }
 
+/// Files of a folder of which a model needs `needed`; of `others`, those that are there.
+pub(crate) fn packed_files(folder: &Path, needed: &[&str], others: &[&str]) -> Vec<(String, PathBuf)> {
+    let others = others.iter().filter(|name| folder.join(name).exists());
+    needed.iter().chain(others).map(|name| ((*name).to_owned(), folder.join(name))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,8 +15,9 @@ use crate::{ClonedVoice, ModelError, OptionSpec, Options};
 use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Plan, Target};
 use orate_text::{TimedMark, TimedWord, Traced};
 use orate_weights::WeightSource;
+use orate_weights::gguf::GgufValue;
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +83,11 @@ pub trait ModelFiles: Send + Sync {
     /// All weights, under the checkpoint's names.
     fn weights(&self) -> &Arc<dyn WeightSource>;
 
+    /// Whether weights that are stored in blocks are multiplied in blocks, unless another format is asked for.
+    fn computes_in_blocks(&self) -> bool {
+        false
+    }
+
     /// Every network that speaks, at a small size.
     ///
     /// # Errors
@@ -111,6 +117,15 @@ pub trait ModelFiles: Send + Sync {
     /// What the model is, for `inspect`.
     fn describe(&self) -> Description;
 
+    /// What `quantize` puts into a file besides weights.
+    ///
+    /// # Errors
+    /// The model is in one file already, or a part is missing.
+    fn packing(&self) -> Result<Packing, ModelError> {
+        let problem = "its files cannot be put into one; give the folder of an official repository";
+        Err(ModelError::NotAModel { path: self.facts().origin.into(), problem: problem.to_owned() })
+    }
+
     /// Bytes that the model takes on a device; `None` where nobody has worked them out. Nothing is loaded.
     ///
     /// # Errors
@@ -134,6 +149,21 @@ pub trait ModelFiles: Send + Sync {
         device: Arc<dyn Device>,
         options: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError>;
+}
+
+/// What a file of a whole model holds besides weights.
+pub struct Packing {
+    /// The small files of the model, by their path in its folder, and where they are.
+    pub files: Vec<(String, PathBuf)>,
+    /// What stands before the name of a weight, and a slash.
+    pub prefix: fn(&str) -> &'static str,
+    /// The weights, in the order of the file. Those of other models of the folder, and constants that are
+    /// computed, are none of them.
+    pub weights: Vec<String>,
+    /// Further facts.
+    pub keys: Vec<(&'static str, GgufValue)>,
+    /// Whether matrices that are stored `[in, out]` are found if they are stored `[out, in]`.
+    pub may_turn: bool,
 }
 
 /// How a model is put on a device.

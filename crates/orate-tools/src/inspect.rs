@@ -9,7 +9,7 @@ use orate_models::PlaceOptions;
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
 use orate_weights::{OnnxModel, SafeTensors, WeightSource};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -164,7 +164,26 @@ impl Inspection {
         formats.values().for_each(|p| *counts.entry(p.name()).or_default() += 1);
         self.facts.push(("matmuls", json!(counts)));
         self.tensors.iter_mut().for_each(|t| t.matmul = formats.get(&t.name).copied());
+        // What is stored in blocks may be computed in others.
+        let mut sources = BTreeMap::<&str, BTreeSet<&str>>::new();
+        for t in self.tensors.iter().filter(|t| is_block(t.dtype)) {
+            let Some(matmul) = t.matmul.filter(|m| !m.name().eq_ignore_ascii_case(t.dtype)) else { continue };
+            sources.entry(matmul.name()).or_default().insert(t.dtype);
+        }
+        let said = |(matmul, from): (&str, BTreeSet<&str>)| {
+            let how = if matmul.starts_with('q') { "requantized" } else { "expanded" };
+            format!("{matmul} (from {}, {how})", from.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        if !sources.is_empty() {
+            let all: Vec<String> = sources.into_iter().map(said).collect();
+            self.facts.push(("computed as", json!(all.join("; "))));
+        }
     }
+}
+
+/// Whether a type of a file is a format of blocks.
+fn is_block(dtype: &str) -> bool {
+    dtype.starts_with('q') || dtype.starts_with("iq")
 }
 
 /// A name with `*` for each number: like tensors of all layers have one.
@@ -243,8 +262,14 @@ fn open(path: Option<&Path>, look: &Look) -> Result<(Engine, PrecisionPolicy)> {
         kv: look.kv,
         ..Default::default()
     };
+    let on_cpu = EngineOptions { device: DeviceChoice::Cpu, threads: Some(1), ..options.clone() };
+    if let (PrecisionChoice::Stored { .. }, None) = (&look.precision, look.device) {
+        let engine = Engine::with_options(on_cpu)?;
+        let policy = engine.precision().clone();
+        return Ok((engine, policy));
+    }
     if let (PrecisionChoice::Exactly(policy), None) = (&look.precision, look.device) {
-        let options = EngineOptions { device: DeviceChoice::Cpu, threads: Some(1), ..options };
+        let options = on_cpu;
         if let Ok(engine) = Engine::with_options(options.clone()) {
             let policy = engine.precision().clone();
             return Ok((engine, policy));

@@ -1,4 +1,4 @@
-//! ggml's quantized formats, decoded.
+//! ggml's quantized formats, decoded; [`encode`] writes some of them.
 //!
 //! Values come in blocks with common scales; `d`, `m` and `e` are `f16`. N: values of a block.
 //!
@@ -16,6 +16,8 @@
 //! | iq4_xs | 256 | d, 2 and 4 of scales, 128 of nibbles | d · (S − 32) · T\[n\], of 32 |
 //!
 //! Byte j of the nibbles of 32 values holds value j low and value j + 16 high.
+
+pub mod encode;
 
 use half::f16;
 
@@ -99,7 +101,7 @@ fn q3_k(block: &[u8], out: &mut [f32]) {
 }
 
 /// Scale and minimum of a sub-block of `q4_K` and `q5_K`, of 6 bits each in 12 bytes.
-pub(crate) fn six_bits(scales: &[u8], s: usize) -> (u8, u8) {
+fn six_bits(scales: &[u8], s: usize) -> (u8, u8) {
     match s < 4 {
         true => (scales[s] & 63, scales[s + 4] & 63),
         false => (scales[s + 4] & 15 | scales[s - 4] >> 6 << 4, scales[s + 4] >> 4 | scales[s] >> 6 << 4),

@@ -126,6 +126,15 @@ impl fmt::Display for DeviceChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrecisionChoice {
+    /// As the weights are stored: `f32`, but for GGUF files of blocks `q8_0`, or `q4_0` where most of them
+    /// are that. All other blocks become `q8_0`, which adds next to no error to theirs. The patterns are
+    /// those of a policy.
+    Stored {
+        /// Patterns of weight names that get the format; without any, those that take the model's time.
+        allow: Vec<String>,
+        /// Patterns of weight names that stay in `f32`.
+        deny: Vec<String>,
+    },
     /// By this policy. What the device cannot do is an error.
     Exactly(PrecisionPolicy),
     /// The fastest of the device's formats whose matmuls are within [`crate::MOST_PROBED_ERROR`] of `f32`,
@@ -140,9 +149,9 @@ pub enum PrecisionChoice {
 }
 
 impl Default for PrecisionChoice {
-    /// `f32` for everything.
+    /// As the weights are stored.
     fn default() -> Self {
-        PrecisionPolicy::default().into()
+        PrecisionChoice::Stored { allow: vec![], deny: vec![] }
     }
 }
 

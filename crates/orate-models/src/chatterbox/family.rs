@@ -17,8 +17,8 @@ use crate::decoding::{Autoregressive, MOST_UTTERANCES, MemorySizes, StartOptions
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize, Model,
-    ModelError, ModelFiles, Opening, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size,
-    SpeechLength, VoiceInfo,
+    ModelError, ModelFiles, Opening, OptionSet, OptionSpec, Options, Packing, PlaceOptions, Profile, Runs,
+    Size, SpeechLength, VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -105,6 +105,10 @@ impl ModelFiles for Files {
         &self.weights
     }
 
+    fn computes_in_blocks(&self) -> bool {
+        self.report.is_some()
+    }
+
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
         self.speaking_graphs(&*self.weights, options)
     }
@@ -127,6 +131,10 @@ impl ModelFiles for Files {
         facts.push(("voices from recordings", json!(self.voice_encoder.is_some() || self.talking.is_none())));
         facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind: format!("{NAME} {}", self.variant.name()), facts }
+    }
+
+    fn packing(&self) -> Result<Packing, ModelError> {
+        super::gguf::packing(self)
     }
 
     fn footprint(

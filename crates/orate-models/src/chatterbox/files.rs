@@ -381,7 +381,7 @@ pub(super) fn t3_config(path: &Path, weights: &dyn WeightSource) -> Result<(T3Co
 
 /// Tensors that files may hold besides those that are read: parts of the official modules without effect,
 /// and constants that are computed here.
-fn may_be_left(name: &str) -> bool {
+pub(super) fn may_be_left(name: &str) -> bool {
     name.ends_with("num_batches_tracked")
         || [
             "tfmr.embed_tokens.weight",

@@ -26,16 +26,24 @@ pub enum Text {
 }
 
 impl Text {
+    /// The table for Chinese.
+    pub(super) const CANGJIE: &'static str = CANGJIE;
+
+    /// Files of the tokenizer of a variant.
+    pub(super) fn needed(variant: Variant) -> &'static [&'static str] {
+        match variant {
+            Variant::English | Variant::Conversion => &[ENGLISH],
+            Variant::Multilingual => &[MULTILINGUAL],
+            Variant::Turbo | Variant::Nano => &GPT2,
+        }
+    }
+
     /// Opens the tokenizer of a model.
     ///
     /// # Errors
     /// A file is missing or damaged.
     pub fn open(folder: &SmallFiles, variant: Variant) -> Result<Text, ModelError> {
-        let needed: &[&str] = match variant {
-            Variant::English | Variant::Conversion => &[ENGLISH],
-            Variant::Multilingual => &[MULTILINGUAL],
-            Variant::Turbo | Variant::Nano => &GPT2,
-        };
+        let needed = Self::needed(variant);
         let missing = needed.iter().filter(|file| !folder.has(file));
         let files: Vec<String> = missing.map(|file| (*file).to_owned()).collect();
         if !files.is_empty() {

@@ -1,6 +1,7 @@
-//! The container of audio.cpp: official names behind a prefix, exact shapes, and the model's other files.
+//! The container of audio.cpp: official names behind a prefix, exact shapes, and the model's other files. Our
+//! own files, which `orate quantize` writes, are the same with keys of their own.
 
-use super::{Meta, Part};
+use super::{Meta, Part, Port};
 use crate::ModelError;
 use crate::files::SmallFiles;
 use orate_weights::{DType, Renamed, TensorInfo, View, WeightSource};
@@ -81,8 +82,11 @@ impl Container {
 /// # Errors
 /// Their list contradicts itself.
 pub fn files(part: &Part) -> Result<SmallFiles, ModelError> {
-    embedded(part, "audiocpp.embedded_files.")
+    embedded(part, if part.layout.port == Port::Orate { OWN_FILES } else { "audiocpp.embedded_files." })
 }
+
+/// Prefix of the same list in our own files.
+pub const OWN_FILES: &str = "orate.files.";
 
 /// Files whose names, ends and bytes, or texts, are below a prefix; those that are not there are looked for
 /// beside the file.

@@ -135,8 +135,12 @@ const QWEN: &str = "qwen3-tts";
 const CHATTERBOX: &str = "chatterbox";
 const SUPERTONIC: &str = "supertonic";
 
-/// Metadata key of our own files.
-const OURS: &str = "orate.family";
+/// Architecture of our own files.
+pub const ARCHITECTURE: &str = "orate-model";
+/// Metadata key of the family of our own files.
+pub const OURS: &str = "orate.family";
+/// Metadata key of the version of our own files, and the newest that is read.
+pub const VERSION: (&str, u32) = ("orate.version", 1);
 
 /// The layout of a file, going by its content; `None` for files that are of no family.
 pub fn detect(file: &GgufFile) -> Option<Layout> {
@@ -145,7 +149,7 @@ pub fn detect(file: &GgufFile) -> Option<Layout> {
     let has = |key: &str| file.value(key).is_some();
     let layout = |port, family, role| Some(Layout { port, family, role });
     match architecture {
-        "orate-model" => {
+        ARCHITECTURE => {
             let known = [QWEN, CHATTERBOX, SUPERTONIC];
             let family = meta.text(OURS)?;
             known.into_iter().find(|f| *f == family).and_then(|f| layout(Port::Orate, f, Role::Whole))
@@ -312,6 +316,14 @@ pub fn pair(path: &Path, family: &'static str, codec: Option<&Path>) -> Result<P
         }
         false => Part::open(path)?.ok_or_else(|| refused("not a GGUF file of a known layout".to_owned()))?,
     };
+    let version = Meta::new(&main.file, "").count(VERSION.0).unwrap_or(0);
+    if main.layout.port == Port::Orate && version > VERSION.1 as usize {
+        let newest = VERSION.1;
+        return Err(main.wrong(format!(
+            "it was made by a newer orate (version {version} of the format; {newest} is the newest known here); \
+             update orate"
+        )));
+    }
     if main.layout.role == Role::Voices {
         let engine = main.layout.port.name();
         let problem = format!("it holds voices of {engine}, and no model; give the file of the model");

@@ -14,7 +14,7 @@ use crate::decoding::session::{capacity, feed_capacity};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, Model, ModelError, ModelFiles,
-    Opening, OptionSet, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
+    Opening, OptionSet, Options, Packing, PlaceOptions, Profile, Runs, Size, SpeechLength,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -63,6 +63,10 @@ impl ModelFiles for Files {
 
     fn weights(&self) -> &Arc<dyn WeightSource> {
         &self.weights
+    }
+
+    fn computes_in_blocks(&self) -> bool {
+        self.report.is_some()
     }
 
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
@@ -117,6 +121,10 @@ impl ModelFiles for Files {
         facts.extend(frames);
         facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind, facts }
+    }
+
+    fn packing(&self) -> Result<Packing, ModelError> {
+        super::gguf::packing(self)
     }
 
     fn footprint(

@@ -60,7 +60,7 @@ pub struct Talking {
 pub(super) const CODEC: &str = "speech_tokenizer";
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const GENERATION: &str = "generation_config.json";
-const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
+pub(super) const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
 const WEIGHTS: &str = "model.safetensors";
 /// List of the weight files of a trimmed checkpoint.
 const TRIMMED: &str = "trimmed.json";

@@ -11,7 +11,7 @@ use super::stage::Stage;
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
-    Options, PlaceOptions, Runs, Size, VoiceInfo,
+    Options, Packing, PlaceOptions, Runs, Size, VoiceInfo,
 };
 use orate_graph::{Device, Graph};
 use orate_weights::{GgufFile, WeightSource};
@@ -133,6 +133,10 @@ impl ModelFiles for Files {
         }
         facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind, facts }
+    }
+
+    fn packing(&self) -> Result<Packing, ModelError> {
+        super::gguf::packing(self)
     }
 
     fn place(

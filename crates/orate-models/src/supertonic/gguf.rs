@@ -12,11 +12,12 @@
 use super::config::Config;
 use super::files::{Files, VoiceFile, version_of};
 use super::stage::STYLE_KEY;
-use crate::ModelError;
 use crate::checkpoint;
 use crate::files::SmallFiles;
 use crate::gguf::{self, Meta, Pair, Part, Port, Report, audiocpp};
+use crate::{ModelError, Packing};
 use orate_text::supertonic::UnicodeIndexer;
+use orate_weights::gguf::GgufValue;
 use orate_weights::{Renamed, View, WeightSource};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -512,5 +513,40 @@ fn whole(main: &Part, report: Report) -> Result<Files, ModelError> {
         voices,
         default_voice: default_voice.unwrap_or_default(),
         report: Some(report),
+    })
+}
+
+/// What `quantize` puts into a file besides weights.
+pub(super) fn packing(files: &Files) -> Result<Packing, ModelError> {
+    let folder = Path::new(&files.origin);
+    if !folder.is_dir() {
+        let problem = "it is one file already; give the folder of a model".to_owned();
+        return Err(ModelError::NotAModel { path: folder.to_owned(), problem });
+    }
+    // Official models have these in the folder `onnx`, which may be the one that was named.
+    let inner = folder.join("onnx");
+    let onnx = if inner.is_dir() { inner } else { folder.to_owned() };
+    let small = ["tts.json", "unicode_indexer.json"];
+    let mut all: Vec<_> = small.iter().map(|name| ((*name).to_owned(), onnx.join(name))).collect();
+    for (name, voice) in &files.voices {
+        if let VoiceFile::Path(path) = voice {
+            all.push((format!("voice_styles/{name}.json"), path.clone()));
+        }
+    }
+    Ok(Packing {
+        files: all,
+        prefix: |_| "weights",
+        weights: files
+            .weights
+            .names()
+            .into_iter()
+            .filter(|n| n.starts_with("tts."))
+            .map(str::to_owned)
+            .collect(),
+        keys: vec![
+            ("orate.official", GgufValue::Bool(files.version.is_some())),
+            ("orate.default_voice", files.default_voice().into()),
+        ],
+        may_turn: false,
     })
 }

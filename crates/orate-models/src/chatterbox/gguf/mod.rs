@@ -11,10 +11,10 @@ use super::files::{self, Files, Talking};
 use super::s3gen::Reference;
 use super::text::Text;
 use super::voice::{TalkingVoice, Voice};
-use crate::ModelError;
 use crate::checkpoint::{self, Expected};
-use crate::files::SmallFiles;
+use crate::files::{SmallFiles, packed_files};
 use crate::gguf::{self, Pair, Part, Port, Report, Role, audiocpp};
+use crate::{ModelError, Packing};
 use orate_weights::{DType, Joined, Renamed, TensorInfo, TensorRef, View, WeightError, WeightSource};
 use std::path::Path;
 use std::sync::Arc;
@@ -340,4 +340,26 @@ fn whole(main: &Part, mut report: Report) -> Result<Files, ModelError> {
     let lens = Lens::new(main.path.display().to_string(), sources);
     let texts = audiocpp::files(main)?;
     assemble(main, lens, talks.then_some(texts), None, &files, &mut report)
+}
+
+/// What `quantize` puts into a file besides weights.
+pub fn packing(model: &Files) -> Result<Packing, ModelError> {
+    let path = Path::new(&model.origin);
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    if model.report.is_some() || model.talking.is_none() {
+        let problem = "only an official model that speaks can be put into one file".to_owned();
+        return Err(ModelError::NotAModel { path: path.to_owned(), problem });
+    }
+    let is_read = |name: &&str| !name.starts_with("constants.") && !files::may_be_left(name);
+    Ok(Packing {
+        files: packed_files(folder, Text::needed(model.variant), &[Text::CANGJIE, files::CONDITIONALS]),
+        prefix: |name| match names::is_of_t3(name) {
+            _ if name.starts_with("lstm.") || name.starts_with("proj.") => "voice_encoder",
+            true => "t3",
+            false => "s3gen",
+        },
+        weights: model.weights.names().into_iter().filter(is_read).map(str::to_owned).collect(),
+        keys: vec![("orate.variant", model.variant.name().into())],
+        may_turn: true,
+    })
 }

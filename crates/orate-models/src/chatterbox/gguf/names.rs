@@ -207,9 +207,14 @@ const LONG: usize = 64;
 /// Names of T3, besides the transformer's.
 const T3: [&str; 6] = ["tfmr.", "text_", "speech_", "cond_enc.", "lstm.", "proj."];
 
+/// Whether an official tensor is of T3 or of the voice encoder.
+pub fn is_of_t3(name: &str) -> bool {
+    T3.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The engine's name of an official tensor; `None` where it has none.
 pub fn find(port: Port, name: &str) -> Option<String> {
-    let of_t3 = T3.iter().any(|prefix| name.starts_with(prefix));
+    let of_t3 = is_of_t3(name);
     match port {
         Port::Official => Some(name.to_owned()),
         Port::ChatterboxCpp if of_t3 => rename(CPP_T3, name).map(|n| n.replace('.', "/")),

@@ -12,9 +12,9 @@ use super::config::{CodecConfig, Config};
 use super::files::{self, CODEC, CONFIG, Files, GENERATION};
 use super::layout;
 use crate::checkpoint::Expected;
-use crate::files::SmallFiles;
+use crate::files::{SmallFiles, packed_files};
 use crate::gguf::{self, Pair, Part, Port, Report, Role, audiocpp};
-use crate::{ModelError, qwen3_tts};
+use crate::{ModelError, Packing, qwen3_tts};
 use names::Source;
 use orate_weights::{Joined, Renamed, View, WeightSource};
 use std::collections::BTreeMap;
@@ -280,4 +280,27 @@ fn whole(pair: &Pair, mut report: Report) -> Result<Files, ModelError> {
     let weights = Joined::new(&*origin, vec![Box::new(own), Box::new(of_codec)])?;
     let weights: Arc<dyn WeightSource> = Arc::new(weights);
     Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: false, report: Some(report) })
+}
+
+/// What `quantize` puts into a file besides weights.
+pub fn packing(files: &Files) -> Result<Packing, ModelError> {
+    let folder = Path::new(&files.origin);
+    let refused =
+        |problem: &str| Err(ModelError::NotAModel { path: folder.to_owned(), problem: problem.to_owned() });
+    if files.talking.is_none() || files.trimmed || !folder.is_dir() {
+        return refused("only the folder of a whole official model can be put into one file");
+    }
+    let codec = format!("{CODEC}/{CONFIG}");
+    let [vocab, merges, added] = files::TOKENIZER;
+    let weights = files.weights.names().into_iter().map(str::to_owned).collect();
+    Ok(Packing {
+        files: packed_files(folder, &[CONFIG, vocab, merges, added, &*codec], &[GENERATION]),
+        prefix: |name| {
+            let of_codec = name.starts_with("encoder.") || name.starts_with("decoder.");
+            PREFIXES[usize::from(of_codec)]
+        },
+        weights,
+        keys: vec![],
+        may_turn: false,
+    })
 }
