@@ -162,8 +162,8 @@ pub struct Packing {
     pub weights: Vec<String>,
     /// Further facts.
     pub keys: Vec<(&'static str, GgufValue)>,
-    /// Whether matrices that are stored `[in, out]` are found if they are stored `[out, in]`.
-    pub may_turn: bool,
+    /// Whether a matrix is stored `[in, out]`, and has to be `[out, in]` in the file.
+    pub is_turned: fn(&str) -> bool,
 }
 
 /// How a model is put on a device.

@@ -97,6 +97,15 @@ fn merges_kept(path: &Path) -> Vec<String> {
     text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned).collect()
 }
 
+/// Writes the tensors of a safetensors file under their own names, as converters that only change the
+/// container.
+pub fn write_official_names(from: &Path, out: &Path) {
+    let mut w = GgufWriter::new();
+    w.set("general.architecture", "pig");
+    arrays(from).iter().for_each(|(name, x)| add(&mut w, name, x, DType::F32));
+    w.write(out).expect("room");
+}
+
 /// Writes a file of audio.cpp: official names behind prefixes, and the small files of the folder `root`.
 pub fn write_audiocpp(out: &Path, family: &str, root: &Path, inputs: &[(&str, &Path)], files: &[&str]) {
     let mut w = GgufWriter::new();

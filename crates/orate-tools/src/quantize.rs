@@ -93,13 +93,13 @@ pub fn quantize(
     let scope = files.facts().precision_scope;
     let in_scope = |name: &str| scope.is_empty() || scope.iter().any(|p| name_matches(p, name));
 
-    // Matrices by whether they are stored `[out, in]`, and tables.
-    let (mut rows, mut columns, mut tables) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    // Matrices, of which blocks lie along the inputs, and tables.
+    let (mut rows, mut tables) = (BTreeSet::new(), BTreeSet::new());
     for op in graphs.iter().flat_map(|g| g.nodes()).map(|node| &node.op) {
         match op {
             Op::MatMul { weight, .. } => {
                 rows.extend(weight.transposed_name().filter(|n| in_scope(n)));
-                columns.extend(weight.name().filter(|n| in_scope(n)));
+                rows.extend(weight.name().filter(|n| in_scope(n) && (packing.is_turned)(n)));
             }
             Op::Embedding { table } => tables.extend(table.name()),
             _ => {}
@@ -107,11 +107,11 @@ pub fn quantize(
     }
     let plan = |name: &str| -> Result<Plan> {
         let info = weights.info(name).ok_or_else(|| ModelError::from(weights.missing(name)))?;
-        let turned = packing.may_turn && columns.contains(name) && info.shape.len() == 2;
+        let turned = (packing.is_turned)(name) && info.shape.len() == 2;
         let width = if turned { info.shape.first() } else { info.shape.last() };
         let fits = |d: DType| width.is_some_and(|n| n.is_multiple_of(d.block_len()));
         let blocks = [dtype, DType::Q8_0].into_iter().find(|d| d.is_quantized() && fits(*d));
-        let is_matrix = info.shape.len() == 2 && (rows.contains(name) || turned);
+        let is_matrix = info.shape.len() == 2 && rows.contains(name);
         let wanted = match () {
             () if is_matrix && dtype.is_quantized() => blocks,
             () if is_matrix => Some(dtype),

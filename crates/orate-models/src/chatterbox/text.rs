@@ -184,7 +184,7 @@ mod tests {
     fn characters_begin_where_their_ids_do() {
         let folder = tempfile::tempdir().expect("a folder");
         write_chatterbox(folder.path(), "mtl", "tiny").expect("writable");
-        let text = Text::open(folder.path(), Variant::Multilingual).expect("opens");
+        let text = Text::open(&SmallFiles::of_folder(folder.path()), Variant::Multilingual).expect("opens");
         let cases = [
             (Some("en"), "Hello there, \"you\" – and I..."),
             (None, "you said: No.  Yes!"),

@@ -129,6 +129,11 @@ impl Files {
     pub fn packed(file: GgufFile, origin: String) -> Result<Files, ModelError> {
         let content = |problem: String| content(origin.as_ref(), problem);
         let (architecture, own) = (file.string("general.architecture")?, voice_pack::ARCHITECTURE);
+        if matches!(architecture, "qwen3" | "qwen3vl") {
+            let problem = "a part of a Qwen3-TTS model whose codec is in ONNX files, which cannot be read; take \
+                           the official repository, or Serveurperso/Qwen3-TTS-GGUF";
+            return Err(content(problem.to_owned()));
+        }
         if architecture != own {
             return Err(content(format!(
                 "a GGUF file of architecture `{architecture}`, which is neither a voice of this project (`{own}`) nor of \

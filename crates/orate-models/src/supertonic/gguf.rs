@@ -547,6 +547,6 @@ pub(super) fn packing(files: &Files) -> Result<Packing, ModelError> {
             ("orate.official", GgufValue::Bool(files.version.is_some())),
             ("orate.default_voice", files.default_voice().into()),
         ],
-        may_turn: false,
+        is_turned: |_| false,
     })
 }

@@ -360,6 +360,6 @@ pub fn packing(model: &Files) -> Result<Packing, ModelError> {
         },
         weights: model.weights.names().into_iter().filter(is_read).map(str::to_owned).collect(),
         keys: vec![("orate.variant", model.variant.name().into())],
-        may_turn: true,
+        is_turned: |name| name.starts_with("tfmr.h.") && name.contains(".c_") && name.ends_with(".weight"),
     })
 }

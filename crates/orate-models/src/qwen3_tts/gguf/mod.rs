@@ -301,6 +301,6 @@ pub fn packing(files: &Files) -> Result<Packing, ModelError> {
         },
         weights,
         keys: vec![],
-        may_turn: false,
+        is_turned: |_| false,
     })
 }
