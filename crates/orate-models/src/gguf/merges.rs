@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn lost_merges_come_back() {
-        let official = ["a b", "# #", "ab c", "## a", "##a bc"];
+        let official = ["a b", "# #", "ab c", "## abc", "#x y"];
         let bytes: Vec<String> =
             (0..256u32).map(|i| char::from_u32(0x100 + i).unwrap().to_string()).collect();
         let mut vocabulary: HashMap<u32, &str> = (0..).zip(bytes.iter().map(|s| &**s)).collect();
@@ -74,7 +74,7 @@ mod tests {
         }
         let tokens: Vec<String> = official.iter().map(|m| m.replace(' ', "")).collect();
         vocabulary.extend((256..).zip(tokens.iter().map(|s| &**s)));
-        // The last one has halves that no merge makes, so nothing is made up for it.
+        // Nothing makes the halves of the last one, so nothing is made up for it.
         let kept: Vec<String> =
             official.iter().filter(|m| !m.starts_with('#')).map(|m| (*m).to_owned()).collect();
         let (all, back) = repaired(&vocabulary, &kept);

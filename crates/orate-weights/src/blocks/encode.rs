@@ -68,13 +68,11 @@ fn step_of<const MOST: u8>(values: &[f32; 32]) -> (f32, f32) {
             sx += x;
             sqx += q * x;
         }
+        // Where all integers are equal, any minimum fits.
         let spread = 32.0 * sqq - sq * sq;
-        if spread <= 0.0 {
-            continue;
-        }
-        let mut step = (32.0 * sqx - sq * sx) / spread;
+        let mut step = if spread > 0.0 { (32.0 * sqx - sq * sx) / spread } else { 0.0 };
         let mut minimum = (step * sq - sx) / 32.0;
-        if minimum < 0.0 {
+        if minimum < 0.0 || spread <= 0.0 {
             (step, minimum) = (sqx * inverse(sqq), 0.0);
         }
         let error: f32 = q.iter().zip(values).map(|(q, x)| (step * q - minimum - x).powi(2)).sum();

@@ -347,7 +347,7 @@ pub fn packing(model: &Files) -> Result<Packing, ModelError> {
     let path = Path::new(&model.origin);
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     if model.report.is_some() || model.talking.is_none() {
-        let problem = "only an official model that speaks can be put into one file".to_owned();
+        let problem = "give the folder of an official model that speaks".to_owned();
         return Err(ModelError::NotAModel { path: path.to_owned(), problem });
     }
     let is_read = |name: &&str| !name.starts_with("constants.") && !files::may_be_left(name);
