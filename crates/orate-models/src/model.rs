@@ -83,7 +83,8 @@ pub trait ModelFiles: Send + Sync {
     /// All weights, under the checkpoint's names.
     fn weights(&self) -> &Arc<dyn WeightSource>;
 
-    /// Whether weights that are stored in blocks are multiplied in blocks, unless another format is asked for.
+    /// Whether weights that are stored in blocks are multiplied in blocks unless another format is asked
+    /// for.
     fn computes_in_blocks(&self) -> bool {
         false
     }

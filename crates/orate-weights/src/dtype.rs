@@ -80,8 +80,8 @@ impl DType {
         }
     }
 
-    /// Bytes of `len` values, or `None` if they are not whole blocks, the result overflows, or the type cannot
-    /// be read.
+    /// Bytes of `len` values, or `None` if they are not whole blocks, the result overflows, or the type
+    /// cannot be read.
     pub const fn bytes_for(self, len: usize) -> Option<usize> {
         if !len.is_multiple_of(self.block_len()) || matches!(self, Self::Other(_)) {
             return None;

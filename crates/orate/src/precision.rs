@@ -70,8 +70,8 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
     Ok(policy)
 }
 
-/// The blocks that are nearest to those of a model's weights, if most of its matrices are stored in blocks and
-/// its family computes in them.
+/// The blocks that are nearest to those of a model's weights, if most of its matrices are stored in blocks
+/// and its family computes in them.
 fn stored_blocks(files: &dyn ModelFiles) -> Option<Precision> {
     let (weights, scope) = (files.weights(), files.facts().precision_scope);
     let (mut all, mut blocks, mut q4_0) = (0, 0, 0);

@@ -1,8 +1,8 @@
 //! Merges of a tokenizer that a converter lost.
 //!
 //! Several converters take lines of `merges.txt` that begin with `#` for comments. In the vocabularies of
-//! GPT-2 and Qwen the token of merge number r has id 256 + r, so a token of id 256 or more that no merge makes
-//! has lost its own. Its halves are what the earlier merges make of its characters.
+//! GPT-2 and Qwen the token of merge number r has id 256 + r, so a token of id 256 or more that no merge
+//! makes has lost its own. Its halves are what the earlier merges make of its characters.
 
 use std::collections::HashMap;
 

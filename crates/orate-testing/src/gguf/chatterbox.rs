@@ -142,15 +142,16 @@ pub fn write_chatterbox_crispasr(folder: &Path, out: &Path, turbo: bool, dtype: 
 
 /// Replacements in names of S3Gen, in their order.
 const SHORT: &str = "flow.decoder.estimator.>fd. down_blocks>db mid_blocks>mb up_blocks>ub final_block>fb
-    final_proj>fp time_embeddings>te time_mlp>tm time_embed_mixer>tmx block1.block>b1 block2.block>b2
-    res_conv>rc attn1.to_out.0>attn1.o attn1.to_>attn1. ff.net.0.proj>ff.up ff.net.2>ff.down
-    speaker_encoder.>se. xvector.>xv. nonlinear.>nl. batchnorm>bn cam_layer.>cam. linear_local>ll linear1>l1
-    linear2>l2 flow.encoder.>fe. self_attn.>sa. feed_forward.>ff. pre_lookahead_layer.>pla. up_encoders>ue
-    encoders>enc up_embed>uemb up_layer>ul after_norm>an norm_mha>nmha norm_ff>nff linear_out>lo linear_pos>lp
-    linear_q>lq linear_k>lk linear_v>lv pos_bias_u>pbu pos_bias_v>pbv mel2wav.>v. conv_pre>cpre conv_post>cpost
-    source_downs>sd source_resblocks>srb resblocks>rb activations1>a1 activations2>a2 convs1>c1 convs2>c2
-    condnet>cn f0_predictor.>f0. m_source.>ms. l_linear>ll classifier>cls tokenizer.>tok. quantizer.>quant.
-    _codebook.>cb. encoder.blocks>enc.b fsmn_block>fsmn project_down>pd";
+    final_proj>fp time_embeddings>te time_mlp>tm time_embed_mixer>tmx block1.block>b1
+    block2.block>b2 res_conv>rc attn1.to_out.0>attn1.o attn1.to_>attn1. ff.net.0.proj>ff.up
+    ff.net.2>ff.down speaker_encoder.>se. xvector.>xv. nonlinear.>nl. batchnorm>bn cam_layer.>cam.
+    linear_local>ll linear1>l1 linear2>l2 flow.encoder.>fe. self_attn.>sa. feed_forward.>ff.
+    pre_lookahead_layer.>pla. up_encoders>ue encoders>enc up_embed>uemb up_layer>ul after_norm>an
+    norm_mha>nmha norm_ff>nff linear_out>lo linear_pos>lp linear_q>lq linear_k>lk linear_v>lv
+    pos_bias_u>pbu pos_bias_v>pbv mel2wav.>v. conv_pre>cpre conv_post>cpost source_downs>sd
+    source_resblocks>srb resblocks>rb activations1>a1 activations2>a2 convs1>c1 convs2>c2
+    condnet>cn f0_predictor.>f0. m_source.>ms. l_linear>ll classifier>cls tokenizer.>tok.
+    quantizer.>quant. _codebook.>cb. encoder.blocks>enc.b fsmn_block>fsmn project_down>pd";
 
 /// Layout F, of chatterbox.cpp: `t3.gguf` and `s3gen.gguf` of Turbo.
 pub fn write_chatterbox_cpp(folder: &Path, out: &Path) {
