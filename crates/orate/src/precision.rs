@@ -75,7 +75,11 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
 fn stored_blocks(files: &dyn ModelFiles) -> Option<Precision> {
     let (weights, scope) = (files.weights(), files.facts().precision_scope);
     let (mut all, mut blocks, mut q4_0) = (0, 0, 0);
-    let counts = |name: &&str| scope.is_empty() || scope.iter().any(|p| orate_graph::name_matches(p, name));
+    // Tables of embeddings are looked up and not multiplied.
+    let counts = |name: &&str| {
+        !name.contains("emb")
+            && (scope.is_empty() || scope.iter().any(|p| orate_graph::name_matches(p, name)))
+    };
     if !files.computes_in_blocks() {
         return None;
     }

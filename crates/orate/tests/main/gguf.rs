@@ -154,14 +154,14 @@ fn broken_variants_say_what_is_wrong() {
     assert!(refused(&talker).contains("--codec"), "{}", refused(&talker));
     let model = open_with(&talker, Some(moved.clone())).expect("the named codec");
     assert!(fact(&model, "second file").contains("anything.gguf"));
-    let e = open_with(&talker, Some(talker.clone())).err().expect("no codec").to_string();
+    let e = open_with(&talker, Some(talker.clone())).expect_err("no codec").to_string();
     assert!(e.contains("not a codec"), "{e}");
     for name in ["a-1.gguf", "a-2.gguf"] {
         std::fs::copy(&moved, out.path().join(name)).expect("room");
     }
     let e = refused(&talker);
     assert!(e.contains("a-1.gguf") && e.contains("--codec"), "{e}");
-    let e = open_with(folder.path(), Some(moved)).err().expect("needs none").to_string();
+    let e = open_with(folder.path(), Some(moved)).expect_err("needs none").to_string();
     assert!(e.contains("needs no second file"), "{e}");
 }
 
