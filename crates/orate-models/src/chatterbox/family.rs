@@ -4,6 +4,7 @@ use super::DEFAULT_VOICE;
 use super::config::{CODES_PER_SECOND, NAME, SAMPLE_RATE, SILENCE};
 use super::files::Files;
 use super::footprint::footprint;
+use super::gguf;
 use super::goldens::Comparer;
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
@@ -31,9 +32,11 @@ pub static FAMILY: &Family = &Family {
     tag: TAG,
     options: Own::SPECS,
     expects: "t3_*.safetensors with s3gen*.safetensors of the official repository, or GGUF files",
-    detect: Files::detect,
+    detect: |path| Files::detect(path) || gguf::detect(path),
     open: |path, opening| match opening {
-        Opening::With { codec } => Ok(Box::new(Files::open_with(path, Some(codec))?)),
+        Opening::With { codec } if gguf::detect(path) => Ok(Box::new(gguf::open(path, Some(codec))?)),
+        Opening::With { .. } => Err(crate::gguf::no_codec("folder")),
+        _ if gguf::detect(path) => Ok(Box::new(gguf::open(path, None)?)),
         _ => Ok(Box::new(Files::open(path)?)),
     },
     networks: || Network::ALL.map(|(name, _)| name).to_vec(),
@@ -134,7 +137,7 @@ impl ModelFiles for Files {
     }
 
     fn packing(&self) -> Result<Packing, ModelError> {
-        super::gguf::packing(self)
+        gguf::packing(self)
     }
 
     fn footprint(

@@ -9,19 +9,17 @@
 //!                 vocab.json, merges.txt, added_tokens.json (Turbo, Nano)
 //! ```
 //!
-//! GGUF files of other engines are opened by [`super::gguf`].
-//!
 //! A folder may hold several T3s, as the official repository of English and Multilingual does. The folder
 //! then stands for the first in the list above; the path of a file chooses another one, and that of an S3Gen
 //! opens the folder for conversion.
 
 use super::config::{NAME, S3GenConfig, T3Config, Variant};
 use super::text::Text;
-use super::voice::{TAG, Voice};
+use super::voice::Voice;
 use super::{constants, s3gen_plans, speaker_encoder, speech_tokenizer, t3_plans, voice_encoder};
 use crate::checkpoint::{self, Expected};
 use crate::files::SmallFiles;
-use crate::gguf::{self, Report};
+use crate::gguf::Report;
 use crate::{ModelError, PlaceOptions};
 use orate_graph::{Graph, GraphError};
 use orate_weights::{Joined, PtFile, Renamed, SafeTensors, WeightSource};
@@ -121,11 +119,6 @@ fn beginning_with(folder: &Path, prefix: &str) -> Vec<PathBuf> {
 impl Files {
     /// Whether a path is meant to be a model of this family, complete or not.
     pub fn detect(path: &Path) -> bool {
-        Self::is_official(path) || gguf::is_of(path, TAG)
-    }
-
-    /// Whether a path has files of the official repositories.
-    fn is_official(path: &Path) -> bool {
         match path.is_dir() {
             true => {
                 !beginning_with(path, T3_PREFIX).is_empty() || !beginning_with(path, S3GEN_PREFIX).is_empty()
@@ -139,20 +132,6 @@ impl Files {
     /// # Errors
     /// Files are missing, damaged, or do not belong together. The message says which.
     pub fn open(path: &Path) -> Result<Files, ModelError> {
-        Self::open_with(path, None)
-    }
-
-    /// As [`Files::open`]; `codec` names the S3Gen of a T3 in a GGUF file, where several are beside it.
-    ///
-    /// # Errors
-    /// As [`Files::open`].
-    pub fn open_with(path: &Path, codec: Option<&Path>) -> Result<Files, ModelError> {
-        if !Self::is_official(path) && gguf::is_of(path, TAG) {
-            return super::gguf::open(path, codec);
-        }
-        if codec.is_some() {
-            return Err(gguf::no_codec("folder"));
-        }
         let (folder, chosen) = match path.is_dir() {
             true => (path.to_owned(), None),
             false if path.is_file() && is_weights(path) => {

@@ -9,6 +9,7 @@ use super::talker_plans::{TalkerPlan, smallest_graphs};
 use super::voice::{TAG, Voice};
 use super::{
     CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Settings, Variant, VoiceEncoder, codec_decoder,
+    gguf,
 };
 use crate::decoding::session::{capacity, feed_capacity};
 use crate::hooks::{Goldens, StageProfile};
@@ -27,11 +28,13 @@ pub static FAMILY: &Family = &Family {
     tag: TAG,
     options: Own::SPECS,
     expects: "config.json of the official repository, with its speech_tokenizer folder, or GGUF files",
-    detect: Files::detect,
+    detect: |path| Files::detect(path) || gguf::detect(path),
     open: |path, opening| {
         Ok(Box::new(match opening {
             Opening::Goldens if Files::is_trimmed(path) => Files::open_trimmed(path)?,
-            Opening::With { codec } => Files::open_with(path, Some(codec))?,
+            Opening::With { codec } if gguf::detect(path) => gguf::open(path, Some(codec))?,
+            Opening::With { .. } => return Err(crate::gguf::no_codec("folder")),
+            _ if gguf::detect(path) => gguf::open(path, None)?,
             _ => Files::open(path)?,
         }))
     },
@@ -124,7 +127,7 @@ impl ModelFiles for Files {
     }
 
     fn packing(&self) -> Result<Packing, ModelError> {
-        super::gguf::packing(self)
+        gguf::packing(self)
     }
 
     fn footprint(

@@ -6,7 +6,6 @@
 //!             model.safetensors, or model.safetensors.index.json and what it lists
 //!             speech_tokenizer/    as below
 //! codec/      config.json  model.safetensors
-//! *.gguf      see [`super::gguf`]
 //! ```
 //!
 //! A trimmed checkpoint has `trimmed.json` in place of `model.safetensors`. It holds only what recorded calls
@@ -14,11 +13,10 @@
 
 use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE, Variant};
 use super::layout;
-use super::voice::TAG;
 use crate::checkpoint::{self, Expected};
 use crate::decoding::MOST_UTTERANCES;
 use crate::files::{SmallFiles, read};
-use crate::gguf::{self, Report};
+use crate::gguf::Report;
 use crate::{Facts, MatmulSize, ModelError, VoiceInfo};
 use orate_graph::CacheFormat;
 use orate_text::qwen::QwenTokenizer;
@@ -72,7 +70,6 @@ impl Files {
     pub fn detect(path: &Path) -> bool {
         model_type(&path.join(CONFIG)).is_some_and(|t| t == CODEC_TYPE || t.starts_with(MODEL_TYPE))
             || path.join(CODEC).is_dir()
-            || gguf::is_of(path, TAG)
     }
 
     /// Opens a folder. Of the weights only names, shapes and types are read, all of which are checked.
@@ -81,21 +78,6 @@ impl Files {
     /// It is no model of this family, files are missing or damaged, the configuration asks for something that
     /// is not supported, or the weights are not those that it describes. The message says which.
     pub fn open(path: &Path) -> Result<Files, ModelError> {
-        Self::open_with(path, None)
-    }
-
-    /// As [`Files::open`]; `codec` names the second of two GGUF files, where several are beside the first.
-    ///
-    /// # Errors
-    /// As [`Files::open`].
-    pub fn open_with(path: &Path, codec: Option<&Path>) -> Result<Files, ModelError> {
-        let is_official = path.join(CONFIG).exists() || path.join(CODEC).is_dir();
-        if gguf::has_magic(path) || !is_official && gguf::is_of(path, TAG) {
-            return super::gguf::open(path, codec);
-        }
-        if codec.is_some() {
-            return Err(gguf::no_codec("folder"));
-        }
         let refused = |problem: String| Err(ModelError::NotAModel { path: path.to_owned(), problem });
         if !path.is_dir() {
             let problem = "no such folder; a Qwen3-TTS model is the folder of an official repository";

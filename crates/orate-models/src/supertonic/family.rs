@@ -1,7 +1,8 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
 use super::blocks::Sizes;
-use super::files::{self, Files};
+use super::files::{self, Files, TAG};
+use super::gguf;
 use super::goldens::Comparer;
 use super::networks::Network;
 use super::options::Options as Own;
@@ -22,12 +23,13 @@ use std::sync::Arc;
 /// Supertonic 1, 2 and 3, and voices of their structure.
 pub static FAMILY: &Family = &Family {
     name: NAME,
-    tag: "supertonic",
+    tag: TAG,
     options: Own::SPECS,
     expects: "onnx/vector_estimator.onnx, model.safetensors with tts.json, or a packed voice (.gguf)",
     detect: files::detect,
     open: |path, opening| match opening {
         Opening::With { .. } => Err(crate::gguf::no_codec("model")),
+        _ if crate::gguf::is_of(path, TAG) => Ok(Box::new(gguf::open(path)?)),
         _ => Ok(Box::new(Files::open(path)?)),
     },
     networks: || Stage::ALL.map(Stage::name).into_iter().chain([SHARED]).collect(),
@@ -136,7 +138,7 @@ impl ModelFiles for Files {
     }
 
     fn packing(&self) -> Result<Packing, ModelError> {
-        super::gguf::packing(self)
+        gguf::packing(self)
     }
 
     fn place(

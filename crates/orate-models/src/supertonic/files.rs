@@ -7,7 +7,6 @@
 //! voice.gguf  everything in one file, see `orate_weights::voice_pack`
 //! ```
 
-use super::FAMILY;
 use super::config::Config;
 use super::onnx::{self, OnnxWeights};
 use super::voice::Voice;
@@ -20,6 +19,9 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// [`Family::tag`](crate::Family::tag) of the family.
+pub(super) const TAG: &str = "supertonic";
 
 /// A model's files, opened but not yet on a device.
 pub struct Files {
@@ -54,7 +56,7 @@ pub(super) fn detect(path: &Path) -> bool {
         || path.join("onnx").is_dir()
         || path.join("vector_estimator.onnx").exists()
         || path.join("model.safetensors").exists()
-        || gguf::is_of(path, FAMILY.tag)
+        || gguf::is_of(path, TAG)
 }
 
 impl Files {
@@ -63,9 +65,6 @@ impl Files {
     /// # Errors
     /// The path has none of these forms, or one of its files is missing or damaged; the message says which.
     pub fn open(path: &Path) -> Result<Files, ModelError> {
-        if gguf::is_of(path, FAMILY.tag) {
-            return super::gguf::open(path);
-        }
         if path.is_file() {
             return Self::packed(GgufFile::open(path)?, path.display().to_string());
         }

@@ -10,7 +10,7 @@
 //! | vector estimator | of each block: time; query, key, value, output of text attention; then of style attention |
 
 use super::config::Config;
-use super::files::{Files, VoiceFile, version_of};
+use super::files::{Files, TAG, VoiceFile, version_of};
 use super::stage::STYLE_KEY;
 use crate::checkpoint;
 use crate::files::SmallFiles;
@@ -32,7 +32,7 @@ const STAGES: [&str; 4] = ["duration", "text_encoder", "vector_estimator", "voco
 /// # Errors
 /// It is damaged, lacks a part, or is of a layout that cannot work.
 pub(super) fn open(path: &Path) -> Result<Files, ModelError> {
-    let pair = gguf::pair(path, super::FAMILY.tag, None)?;
+    let pair = gguf::pair(path, TAG, None)?;
     let report = Report::new(&pair);
     let Pair { main, .. } = pair;
     match main.layout.port {

@@ -10,7 +10,7 @@ use super::config::{NAME, S3GenConfig};
 use super::files::{self, Files, Talking};
 use super::s3gen::Reference;
 use super::text::Text;
-use super::voice::{TalkingVoice, Voice};
+use super::voice::{TAG, TalkingVoice, Voice};
 use crate::checkpoint::{self, Expected};
 use crate::files::{SmallFiles, packed_files};
 use crate::gguf::{self, Pair, Part, Port, Report, Role, audiocpp};
@@ -111,12 +111,17 @@ fn scale_of(port: Port, norm: &str) -> Option<String> {
     is_it.then(|| format!("{}/s", names::find(port, norm).unwrap_or_default()))
 }
 
+/// Whether a path is a GGUF file of this family, or a folder with such files and none of the official ones.
+pub fn detect(path: &Path) -> bool {
+    !Files::detect(path) && gguf::is_of(path, TAG)
+}
+
 /// Opens the model of a GGUF file, or of a folder with such files.
 ///
 /// # Errors
 /// Files are missing, damaged, of a layout that cannot work, or do not belong together.
 pub fn open(path: &Path, codec: Option<&Path>) -> Result<Files, ModelError> {
-    let pair = gguf::pair(path, super::FAMILY.tag, codec)?;
+    let pair = gguf::pair(path, TAG, codec)?;
     let mut report = Report::new(&pair);
     let main = &pair.main;
     match main.layout {

@@ -11,10 +11,11 @@ mod tokenizer;
 use super::config::{CodecConfig, Config};
 use super::files::{self, CODEC, CONFIG, Files, GENERATION};
 use super::layout;
+use super::voice::TAG;
 use crate::checkpoint::Expected;
 use crate::files::{SmallFiles, packed_files};
 use crate::gguf::{self, Pair, Part, Port, Report, Role, audiocpp};
-use crate::{ModelError, Packing, qwen3_tts};
+use crate::{ModelError, Packing};
 use names::Source;
 use orate_weights::{Joined, Renamed, View, WeightSource};
 use std::collections::BTreeMap;
@@ -31,12 +32,17 @@ pub const TRANSCRIPTS: &str = "cloning with a transcript";
 /// were never divided by their counts: both hold the same kind of entries.
 const LEVEL: f32 = 0.25;
 
+/// Whether a path is a GGUF file of this family, or a folder with such files and none of the official ones.
+pub fn detect(path: &Path) -> bool {
+    !Files::detect(path) && gguf::is_of(path, TAG)
+}
+
 /// Opens the model of a GGUF file, or of a folder with such files.
 ///
 /// # Errors
 /// Files are missing, damaged, of a layout that cannot work, or do not belong together.
 pub fn open(path: &Path, codec: Option<&Path>) -> Result<Files, ModelError> {
-    let pair = gguf::pair(path, qwen3_tts::FAMILY.tag, codec)?;
+    let pair = gguf::pair(path, TAG, codec)?;
     let mut report = Report::new(&pair);
     match pair.main.layout {
         gguf::Layout { port: Port::AudioCpp | Port::Orate, .. } => whole(&pair, report),
