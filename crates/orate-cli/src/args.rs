@@ -47,15 +47,16 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Weight format of matmuls: f32, tf32, f16, bf16, q8_0, q4_0 or auto
+    /// Weight format of matmuls: stored, f32, tf32, f16, bf16, q8_0, q4_0 or auto
     ///
-    /// tf32 is for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
+    /// stored is f32, but q8_0 or q4_0 for GGUF files of Qwen3-TTS and Chatterbox that hold blocks. tf32 is
+    /// for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
     /// exact as f32. Accumulation is always in f32.
     #[arg(
         long,
         visible_alias = "weights",
         value_name = "FORMAT",
-        default_value = "f32",
+        default_value = "stored",
         value_parser = precision
     )]
     pub precision: Wish,
@@ -82,6 +83,8 @@ pub enum Wish {
     Format(Precision),
     /// The format that probes choose.
     Auto,
+    /// That of the file.
+    Stored,
 }
 
 impl PrecisionArgs {
@@ -91,6 +94,7 @@ impl PrecisionArgs {
         match self.precision {
             Wish::Format(precision) => PrecisionPolicy { precision, allow, deny }.into(),
             Wish::Auto => PrecisionChoice::Auto { allow, deny },
+            Wish::Stored => PrecisionChoice::Stored { allow, deny },
         }
     }
 }
@@ -99,11 +103,15 @@ impl PrecisionArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model and device")]
 pub struct EngineArgs {
-    /// Model folder, packed voice (.gguf) or pulled model [default: the built-in voice]
+    /// Model folder, GGUF file or pulled model [default: the built-in voice]
     ///
     /// `orate models` lists names of models; `orate pull` downloads one.
     #[arg(long, short, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+
+    /// Codec or S3Gen of a model of two GGUF files [default: the one beside it]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub codec: Option<PathBuf>,
 
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -146,7 +154,8 @@ impl EngineArgs {
             || std::env::var_os(orate::VOICE_VARIABLE).filter(|p| !p.is_empty()).map(PathBuf::from);
         // A model that is not found is reported when it is opened.
         let model = self.path().unwrap_or_else(|_| self.model.clone());
-        model.or_else(built_in).map(|path| ("the model", path)).into_iter().collect()
+        let codec = self.codec.clone().map(|path| ("the codec", path));
+        model.or_else(built_in).map(|path| ("the model", path)).into_iter().chain(codec).collect()
     }
 
     /// Path of the model, if one is named.
@@ -176,6 +185,7 @@ impl EngineArgs {
         let place = &self.place;
         let options = EngineOptions {
             model,
+            codec: self.codec.clone(),
             families: families(),
             device: place.device,
             threads: place.threads.map(usize::from),
@@ -217,8 +227,9 @@ pub fn open_to_look(
 fn precision(text: &str) -> Result<Wish, String> {
     match text {
         "auto" => Ok(Wish::Auto),
+        "stored" => Ok(Wish::Stored),
         // clap appends this list of formats to its error.
-        format => format.parse().map(Wish::Format).map_err(|e: String| format!("{e}, auto")),
+        format => format.parse().map(Wish::Format).map_err(|e: String| format!("{e}, stored, auto")),
     }
 }
 

@@ -68,7 +68,7 @@ pub fn cast(
             Some(model) => {
                 if !engines.contains_key(model) {
                     let path = Some(model).filter(|path| !path.as_os_str().is_empty());
-                    let other = EngineArgs { model: path.map(Path::to_owned), ..args.clone() };
+                    let other = EngineArgs { model: path.map(Path::to_owned), codec: None, ..args.clone() };
                     let opened = other.open_silently().with_context(|| format!("--cast {name}"))?;
                     note_fallbacks(&opened);
                     engines.insert(model, opened);

@@ -28,6 +28,7 @@ enum Kind {
     Transpose,
     Reshape,
     Mul,
+    Div,
     Add,
     Reciprocal,
     Sqrt,
@@ -90,6 +91,12 @@ impl Weight {
     pub fn mul(&self, other: &Weight) -> Weight {
         self.check_broadcast(other);
         Weight::new(self.shape().clone(), Kind::Mul, &[self, other])
+    }
+
+    /// Elementwise quotient. `other` may have extent 1 where `self` has more.
+    pub fn div(&self, other: &Weight) -> Weight {
+        self.check_broadcast(other);
+        Weight::new(self.shape().clone(), Kind::Div, &[self, other])
     }
 
     /// Elementwise sum. `other` may have extent 1 where `self` has more.
@@ -271,6 +278,7 @@ impl Weight {
             Kind::Transpose => part(0)?.transpose(),
             Kind::Reshape => part(0)?.reshape(shape.clone()),
             Kind::Mul => zip(part(0)?, &part(1)?, |a, b| a * b),
+            Kind::Div => zip(part(0)?, &part(1)?, |a, b| a / b),
             Kind::Add => zip(part(0)?, &part(1)?, |a, b| a + b),
             Kind::Reciprocal => map(part(0)?, |x| 1.0 / x),
             Kind::Sqrt => map(part(0)?, f32::sqrt),
@@ -332,6 +340,7 @@ impl fmt::Display for Weight {
             Kind::Transpose => write!(f, "{}ᵀ", part(0)),
             Kind::Reshape => write!(f, "{}{}", part(0), self.shape()),
             Kind::Mul => write!(f, "({} × {})", part(0), part(1)),
+            Kind::Div => write!(f, "({} / {})", part(0), part(1)),
             Kind::Add => write!(f, "({} + {})", part(0), part(1)),
             Kind::Reciprocal => write!(f, "1/({})", part(0)),
             Kind::Sqrt => write!(f, "√({})", part(0)),
@@ -551,6 +560,7 @@ mod tests {
         assert_eq!(value(&a.transpose()), [1., 4., 2., 5., 3., 6.]);
         assert_eq!(value(&a.mul(&s.reshape([1, 3]))), [10., 40., 90., 40., 100., 180.]);
         assert_eq!(value(&a.transpose().mul(&s.reshape([3, 1]))), [10., 40., 40., 100., 90., 180.]);
+        assert_eq!(value(&a.div(&s.reshape([1, 3]))), [0.1, 0.1, 0.1, 0.4, 0.25, 0.2]);
         assert_eq!(value(&a.sum_tail()), [6., 15.]);
         assert_eq!(value(&a.matmul(&a.transpose())), [14., 32., 32., 77.]);
         assert_eq!(value(&a.scale(2.0).reshape([3, 2])), [2., 4., 6., 8., 10., 12.]);

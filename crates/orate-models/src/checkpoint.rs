@@ -6,7 +6,7 @@
 use crate::ModelError;
 use orate_files::quoted;
 use orate_graph::Graph;
-use orate_weights::{DType, WeightSource};
+use orate_weights::WeightSource;
 use std::collections::HashSet;
 
 /// A tensor of a checkpoint.
@@ -53,7 +53,7 @@ pub fn compare(
             Some(info) if info.shape != *shape => {
                 misshapen.push(format!("{} is {:?} instead of {shape:?}", quoted(name), info.shape));
             }
-            Some(info) if !matches!(info.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0) => {
+            Some(info) if !info.dtype.is_readable_float() => {
                 not_floats.push(format!("{} is {}", quoted(name), info.dtype.name()));
             }
             Some(_) => {}

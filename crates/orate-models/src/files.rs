@@ -1,8 +1,9 @@
 //! Reads the small files of models: settings, tokenizers, voices.
 
 use crate::ModelError;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// No settings, tokenizer or voice style comes near this.
 const MOST_BYTES: u64 = 64 << 20;
@@ -27,6 +28,78 @@ pub fn read_at_most(path: &Path, most: u64, hint: &str) -> Result<Vec<u8>, Model
         ErrorKind::FileTooLarge => refused(format!("larger than {} MB, which {hint}", most >> 20)),
         _ => ModelError::Io { path: path.to_owned(), source },
     })
+}
+
+/// The small files of a model, by their path in its folder: those of a folder, or what one file holds or was
+/// converted to.
+pub struct SmallFiles {
+    folder: PathBuf,
+    /// The file that holds some, and these.
+    inside: Option<(PathBuf, BTreeMap<String, Vec<u8>>)>,
+}
+
+impl SmallFiles {
+    /// Those of a folder.
+    pub fn of_folder(folder: &Path) -> SmallFiles {
+        SmallFiles { folder: folder.to_owned(), inside: None }
+    }
+
+    /// Those inside of `file`, and for others, what lies beside it.
+    pub fn inside(file: &Path, files: BTreeMap<String, Vec<u8>>) -> SmallFiles {
+        let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+        SmallFiles { folder, inside: Some((file.to_owned(), files)) }
+    }
+
+    fn embedded(&self, name: &str) -> Option<&[u8]> {
+        self.inside.as_ref()?.1.get(name).map(|bytes| &bytes[..])
+    }
+
+    /// Whether there is such a file.
+    pub fn has(&self, name: &str) -> bool {
+        self.embedded(name).is_some() || self.folder.join(name).exists()
+    }
+
+    /// Where a file is, for messages.
+    pub fn path(&self, name: &str) -> PathBuf {
+        match &self.inside {
+            Some((file, files)) if files.contains_key(name) => {
+                PathBuf::from(format!("{} ({name})", file.display()))
+            }
+            _ => self.folder.join(name),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, ModelError> {
+        self.embedded(name).map_or_else(|| read(&self.folder.join(name)), |bytes| Ok(bytes.to_vec()))
+    }
+
+    /// Names of the files in the folder `folder` of the model, without those of deeper folders.
+    pub fn list(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.folder.join(folder)).into_iter().flatten().flatten();
+        let mut all: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
+        if let Some((_, files)) = &self.inside {
+            let inner = |name: &String| {
+                let rest = name.strip_prefix(folder)?.strip_prefix('/')?;
+                (!rest.contains('/')).then(|| rest.to_owned())
+            };
+            let inner: Vec<String> = files.keys().filter_map(inner).collect();
+            if !inner.is_empty() {
+                all = inner;
+            }
+        }
+        all.sort();
+        all
+    }
+}
+
+/// Files of a folder of which a model needs `needed`; of `others`, those that are there.
+pub(crate) fn packed_files(folder: &Path, needed: &[&str], others: &[&str]) -> Vec<(String, PathBuf)> {
+    let others = others.iter().filter(|name| folder.join(name).exists());
+    needed.iter().chain(others).map(|name| ((*name).to_owned(), folder.join(name))).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod decoding;
 mod error;
 mod files;
+pub mod gguf;
 pub mod hooks;
 mod loader;
 mod model;
@@ -23,7 +24,7 @@ pub use error::{ErrorKind, ModelError};
 pub use loader::Loader;
 pub use model::{
     Chunk, Chunks, Cloning, Conversion, Description, Facts, Family, FinishReason, Footprint, Lap, Laps,
-    MatmulSize, Model, ModelFiles, Opening, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    MatmulSize, Model, ModelFiles, Opening, Packing, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 pub use options::{Cancel, Flags, OptionKind, OptionSet, OptionSpec, OptionType, Options, Value, Values};
 pub use pieces::piece_seed;

@@ -15,8 +15,9 @@ use crate::{ClonedVoice, ModelError, OptionSpec, Options};
 use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Plan, Target};
 use orate_text::{TimedMark, TimedWord, Traced};
 use orate_weights::WeightSource;
+use orate_weights::gguf::GgufValue;
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub struct Family {
     /// Whether a path is meant to be a model of this family, complete or not.
     pub detect: fn(&Path) -> bool,
     /// Opens a model. Of its weights only names and shapes are read.
-    pub open: fn(&Path, Opening) -> Opened,
+    pub open: fn(&Path, Opening<'_>) -> Opened,
     /// Names of the networks, in the order in which they run.
     pub networks: fn() -> Vec<&'static str>,
     /// The one of these networks that a weight of some name belongs to.
@@ -58,12 +59,17 @@ impl std::fmt::Debug for Family {
 
 /// What a model is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Opening {
+pub enum Opening<'a> {
     /// To speak: all files have to be there.
     #[default]
     Whole,
     /// To be compared with goldens: checkpoints that were cut down to what their goldens read are opened too.
     Goldens,
+    /// To speak, with this file as the second one of a model of two GGUF files.
+    With {
+        /// Its codec, or its S3Gen.
+        codec: &'a Path,
+    },
 }
 
 /// A model's files, opened but on no device.
@@ -76,6 +82,12 @@ pub trait ModelFiles: Send + Sync {
 
     /// All weights, under the checkpoint's names.
     fn weights(&self) -> &Arc<dyn WeightSource>;
+
+    /// Whether weights that are stored in blocks are multiplied in blocks unless another format is asked
+    /// for.
+    fn computes_in_blocks(&self) -> bool {
+        false
+    }
 
     /// Every network that speaks, at a small size.
     ///
@@ -106,6 +118,15 @@ pub trait ModelFiles: Send + Sync {
     /// What the model is, for `inspect`.
     fn describe(&self) -> Description;
 
+    /// What `quantize` puts into a file besides weights.
+    ///
+    /// # Errors
+    /// The model is in one file already, or a part is missing.
+    fn packing(&self) -> Result<Packing, ModelError> {
+        let problem = "its files cannot be put into one; give the folder of an official repository";
+        Err(ModelError::NotAModel { path: self.facts().origin.into(), problem: problem.to_owned() })
+    }
+
     /// Bytes that the model takes on a device; `None` where nobody has worked them out. Nothing is loaded.
     ///
     /// # Errors
@@ -129,6 +150,21 @@ pub trait ModelFiles: Send + Sync {
         device: Arc<dyn Device>,
         options: &PlaceOptions,
     ) -> Result<Arc<dyn Model>, ModelError>;
+}
+
+/// What a file of a whole model holds besides weights.
+pub struct Packing {
+    /// The small files of the model, by their path in its folder, and where they are.
+    pub files: Vec<(String, PathBuf)>,
+    /// What stands before the name of a weight, and a slash.
+    pub prefix: fn(&str) -> &'static str,
+    /// The weights, in the order of the file. Those of other models of the folder, and constants that are
+    /// computed, are none of them.
+    pub weights: Vec<String>,
+    /// Further facts.
+    pub keys: Vec<(&'static str, GgufValue)>,
+    /// Whether a matrix is stored `[in, out]`, and has to be `[out, in]` in the file.
+    pub is_turned: fn(&str) -> bool,
 }
 
 /// How a model is put on a device.

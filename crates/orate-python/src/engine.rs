@@ -20,9 +20,9 @@ use std::path::PathBuf;
 ///
 /// `model` is a folder, a file, or the name of a pulled model; without, the built-in English voice is opened.
 /// `device` is "auto", "cpu", "gpu", "cuda", "vulkan", "metal" or "dx12", GPUs with a number if there are
-/// several: "cuda:1". `threads` and `isa` are for the CPU. `precision` is the format of weights: "f32",
-/// "tf32", "f16", "bf16", "q8_0", "q4_0" or "auto"; `kv` that of the KV cache. `cache` is a folder for
-/// compiled kernels. With `allow_fallback`, the CPU replaces a device that cannot run the model.
+/// several: "cuda:1". `threads` and `isa` are for the CPU. `precision` is the format of weights:
+/// "stored", "f32", "tf32", "f16", "bf16", "q8_0", "q4_0" or "auto"; `kv` that of the KV cache. `cache` is a
+/// folder for compiled kernels. With `allow_fallback`, the CPU replaces a device that cannot run the model.
 ///
 /// >>> import orate
 /// >>> engine = orate.Engine()
@@ -55,10 +55,10 @@ impl Engine {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, device="auto", threads=None, precision="f32", kv="f32", isa=None, cache=None,
+            model=None, *, device="auto", threads=None, precision="stored", kv="f32", isa=None, cache=None,
             allow_fallback=false, **unknown
         ),
-        text_signature = "(model=None, *, device='auto', threads=None, precision='f32', kv='f32', isa=None, \
+        text_signature = "(model=None, *, device='auto', threads=None, precision='stored', kv='f32', isa=None, \
                           cache=None, allow_fallback=False)"
     )]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]
@@ -83,6 +83,7 @@ impl Engine {
         };
         let precision = match precision {
             "auto" => PrecisionChoice::Auto { allow: vec![], deny: vec![] },
+            "stored" => PrecisionChoice::default(),
             format => {
                 orate::PrecisionPolicy::uniform(format.parse().map_err(|e| wrong("precision", format, e))?)
                     .into()

@@ -15,6 +15,7 @@ pub mod counting;
 pub mod device;
 mod formulas;
 pub mod fuzz;
+pub mod gguf;
 pub mod interpreter;
 pub mod layouts;
 pub mod random;

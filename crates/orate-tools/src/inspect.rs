@@ -9,7 +9,7 @@ use orate_models::PlaceOptions;
 use orate_weights::gguf::{GgufArray, GgufFile, GgufValue};
 use orate_weights::{OnnxModel, SafeTensors, WeightSource};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -17,6 +17,8 @@ use std::path::Path;
 /// How to look at a model.
 #[derive(Clone, Debug)]
 pub struct Look {
+    /// The second of two GGUF files, if it is named.
+    pub codec: Option<std::path::PathBuf>,
     /// Families that the model may be of.
     pub families: &'static [&'static Family],
     /// Device to look with, whose memory is predicted. `None`: the CPU, and for [`PrecisionChoice::Auto`] the
@@ -162,7 +164,26 @@ impl Inspection {
         formats.values().for_each(|p| *counts.entry(p.name()).or_default() += 1);
         self.facts.push(("matmuls", json!(counts)));
         self.tensors.iter_mut().for_each(|t| t.matmul = formats.get(&t.name).copied());
+        // What is stored in blocks may be computed in others.
+        let mut sources = BTreeMap::<&str, BTreeSet<&str>>::new();
+        for t in self.tensors.iter().filter(|t| is_block(t.dtype)) {
+            let Some(matmul) = t.matmul.filter(|m| !m.name().eq_ignore_ascii_case(t.dtype)) else { continue };
+            sources.entry(matmul.name()).or_default().insert(t.dtype);
+        }
+        let said = |(matmul, from): (&str, BTreeSet<&str>)| {
+            let how = if matmul.starts_with('q') { "requantized" } else { "expanded" };
+            format!("{matmul} (from {}, {how})", from.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        if !sources.is_empty() {
+            let all: Vec<String> = sources.into_iter().map(said).collect();
+            self.facts.push(("computed as", json!(all.join("; "))));
+        }
     }
+}
+
+/// Whether a type of a file is a format of blocks.
+fn is_block(dtype: &str) -> bool {
+    dtype.starts_with('q') || dtype.starts_with("iq")
 }
 
 /// A name with `*` for each number: like tensors of all layers have one.
@@ -234,14 +255,21 @@ fn open(path: Option<&Path>, look: &Look) -> Result<(Engine, PrecisionPolicy)> {
     let model = path.map_or(ModelSource::BuiltIn, |p| ModelSource::Path(p.to_owned()));
     let options = EngineOptions {
         model,
+        codec: look.codec.clone(),
         families: look.families,
         device: look.device.unwrap_or_default(),
         precision: look.precision.clone(),
         kv: look.kv,
         ..Default::default()
     };
+    let on_cpu = EngineOptions { device: DeviceChoice::Cpu, threads: Some(1), ..options.clone() };
+    if let (PrecisionChoice::Stored { .. }, None) = (&look.precision, look.device) {
+        let engine = Engine::with_options(on_cpu)?;
+        let policy = engine.precision().clone();
+        return Ok((engine, policy));
+    }
     if let (PrecisionChoice::Exactly(policy), None) = (&look.precision, look.device) {
-        let options = EngineOptions { device: DeviceChoice::Cpu, threads: Some(1), ..options };
+        let options = on_cpu;
         if let Ok(engine) = Engine::with_options(options.clone()) {
             let policy = engine.precision().clone();
             return Ok((engine, policy));
@@ -302,14 +330,26 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
     let length =
         read_start(path, &mut start).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let mut found = match (&start[..length], ending.as_str()) {
+    let found = match (&start[..length], ending.as_str()) {
         ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => {
             let file = GgufFile::open(path)?;
             if file.string("general.architecture").is_ok_and(|a| a.starts_with(OURS)) {
                 drop(file);
                 return model(Some(path), look);
             }
-            gguf(path, &file)
+            let Some(layout) = orate_models::gguf::detect(&file) else {
+                return Ok(named(gguf(path, &file), look));
+            };
+            match model(Some(path), look) {
+                Ok(found) => return Ok(found),
+                // What cannot be opened is listed all the same.
+                Err(e) => {
+                    let mut found = gguf(path, &file);
+                    found.facts.insert(0, ("layout", json!(layout.port.name())));
+                    found.facts.insert(1, ("cannot be opened", json!(e.to_string())));
+                    found
+                }
+            }
         }
         (_, "onnx") => onnx(path, &OnnxModel::open(path)?),
         // The header's length, then JSON.
@@ -329,8 +369,12 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
             }
         },
     };
-    found.families = look.families.to_vec();
-    Ok(found)
+    Ok(named(found, look))
+}
+
+/// A file whose tensors may be of any family.
+fn named(found: Inspection, look: &Look) -> Inspection {
+    Inspection { families: look.families.to_vec(), ..found }
 }
 
 /// Reads the first bytes of a file, and returns how many there are.

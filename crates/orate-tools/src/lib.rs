@@ -7,6 +7,7 @@
 //! | [`explain`] | which plans run, and how long must they take at least? |
 //! | [`mod@bench`] | how long does a model take, and where does the time go? |
 //! | [`verify`] | does it compute what its reference computes? |
+//! | [`quantize`] | how does a model become one file, with weights in blocks? |
 //! | [`pack`] | how does a voice folder become one file? |
 //! | [`cache`] | which compiled kernels are kept? |
 //!
@@ -18,4 +19,5 @@ pub mod cache;
 pub mod explain;
 pub mod inspect;
 pub mod pack;
+pub mod quantize;
 pub mod verify;

@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use crate::{DType, q8_0};
+use crate::{DType, blocks};
 
 /// Dtype and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +123,17 @@ impl<'a> TensorRef<'a> {
         TensorRef::new(self.dtype, rest.to_vec(), &self.bytes[index * bytes..][..bytes])
     }
 
+    /// `count` indices of the first axis, from `first` on. `None` as for [`TensorRef::at`].
+    pub fn rows(&self, first: usize, count: usize) -> Option<TensorRef<'a>> {
+        let (all, rest) = self.shape.split_first()?;
+        let row = self.dtype.bytes_for(element_count(rest)?)?;
+        let end = first.checked_add(count).filter(|end| end <= all)?;
+        if !self.is_contiguous() || row.checked_mul(*all)? != self.bytes.len() {
+            return None;
+        }
+        TensorRef::new(self.dtype, [&[count], rest].concat(), &self.bytes[first * row..end * row])
+    }
+
     /// Returns all elements in logical order as `f32`, dequantized if needed.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.len()];
@@ -134,15 +145,12 @@ impl<'a> TensorRef<'a> {
     ///
     /// # Panics
     ///
-    /// If `out` does not have [`len`](Self::len) elements.
+    /// If `out` does not have [`len`](Self::len) elements, or the type cannot be read
+    /// ([`WeightSource::get`](crate::WeightSource::get) returns no such tensor).
     pub fn read_into(&self, out: &mut [f32]) {
         assert_eq!(out.len(), self.len(), "output length for shape {:?}", self.shape);
         let contiguous = self.is_contiguous();
         match self.dtype {
-            DType::Q8_0 => {
-                assert!(contiguous, "q8_0 tensors are contiguous");
-                q8_0::dequantize(self.bytes, out);
-            }
             DType::F16 if contiguous => {
                 convert(self.bytes, out, f16::from_le_bytes, |from, to| from.convert_to_f32_slice(to));
             }
@@ -156,6 +164,10 @@ impl<'a> TensorRef<'a> {
             DType::I64 => self.gather(out, contiguous, |b| i64::from_le_bytes(b) as f32),
             DType::I32 => self.gather(out, contiguous, |b| i32::from_le_bytes(b) as f32),
             DType::U8 => self.gather(out, contiguous, |[b]: [u8; 1]| f32::from(b)),
+            blocks => {
+                assert!(contiguous, "{blocks} tensors are contiguous");
+                blocks::dequantize(blocks, self.bytes, out);
+            }
         }
     }
 

@@ -580,8 +580,17 @@ fn one_voice(options: &Options) -> Result<()> {
 /// Opens the files of a model.
 fn open_files(options: &EngineOptions) -> Result<Box<dyn ModelFiles>> {
     match &options.model {
+        ModelSource::BuiltIn if options.codec.is_some() => Err(Error::Option {
+            option: "codec",
+            got: "a file".to_owned(),
+            allowed: "it is the second file of a model of two GGUF files; name the first with --model"
+                .to_owned(),
+        }),
         ModelSource::BuiltIn => crate::default_voice::open(),
-        ModelSource::Path(path) => families::open(options.families, path, Opening::Whole),
+        ModelSource::Path(path) => {
+            let opening = options.codec.as_deref().map_or(Opening::Whole, |codec| Opening::With { codec });
+            families::open(options.families, path, opening)
+        }
         ModelSource::Goldens(path) => families::open(options.families, path, Opening::Goldens),
     }
 }

@@ -22,11 +22,11 @@ pub(crate) fn open_built_in(file: orate_weights::GgufFile, origin: &str) -> Resu
 pub(crate) fn open(
     families: &[&'static Family],
     path: &Path,
-    opening: Opening,
+    opening: Opening<'_>,
 ) -> Result<Box<dyn ModelFiles>> {
     let not_a_model = |problem: String| Error::from(ModelError::NotAModel { path: path.to_owned(), problem });
     if !path.exists() {
-        let problem = "no such file or folder; --model takes a model folder or a packed voice (.gguf)";
+        let problem = "no such file or folder; --model takes a model folder or a GGUF file";
         return Err(not_a_model(problem.to_owned()));
     }
     if let Some(family) = families.iter().find(|f| (f.detect)(path)) {
@@ -37,7 +37,7 @@ pub(crate) fn open(
     }
     let expected = families.iter().map(|f| format!("{} ({})", f.expects, f.name));
     let expected: Vec<String> = expected.collect();
-    let what = if path.is_dir() { "a model folder" } else { "a packed voice" };
+    let what = if path.is_dir() { "a model folder" } else { "a file of a model" };
     Err(not_a_model(format!("not {what}: it has none of {}", expected.join(", or "))))
 }
 

@@ -13,7 +13,7 @@ pub enum ModelSource {
     /// The English voice inside this program.
     #[default]
     BuiltIn,
-    /// A model folder or a packed voice.
+    /// A model folder, a packed voice or another GGUF file.
     Path(PathBuf),
     /// A model to compare with goldens, which may be a checkpoint that was cut down to what its goldens read.
     /// Such a one refuses to speak.
@@ -25,6 +25,9 @@ pub enum ModelSource {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
+    /// The second of two GGUF files, the codec of Qwen3-TTS or the S3Gen of Chatterbox. `None`: the one that
+    /// lies beside the model.
+    pub codec: Option<PathBuf>,
     /// Families that the model may be of. Applications that bring a family of their own add it to
     /// [`FAMILIES`].
     pub families: &'static [&'static Family],
@@ -52,6 +55,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         EngineOptions {
             model: ModelSource::default(),
+            codec: None,
             families: FAMILIES,
             device: DeviceChoice::default(),
             threads: None,
@@ -122,6 +126,15 @@ impl fmt::Display for DeviceChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrecisionChoice {
+    /// As the weights are stored: `f32`, but for GGUF files of blocks `q8_0`, or `q4_0` where most of them
+    /// are that. All other blocks become `q8_0`, which adds next to no error to theirs. The patterns are
+    /// those of a policy.
+    Stored {
+        /// Patterns of weight names that get the format; without any, those that take the model's time.
+        allow: Vec<String>,
+        /// Patterns of weight names that stay in `f32`.
+        deny: Vec<String>,
+    },
     /// By this policy. What the device cannot do is an error.
     Exactly(PrecisionPolicy),
     /// The fastest of the device's formats whose matmuls are within [`crate::MOST_PROBED_ERROR`] of `f32`,
@@ -136,9 +149,9 @@ pub enum PrecisionChoice {
 }
 
 impl Default for PrecisionChoice {
-    /// `f32` for everything.
+    /// As the weights are stored.
     fn default() -> Self {
-        PrecisionPolicy::default().into()
+        PrecisionChoice::Stored { allow: vec![], deny: vec![] }
     }
 }
 

@@ -42,6 +42,10 @@ pub(crate) struct Product {
 /// A pattern matches no weight of the model.
 pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result<PrecisionPolicy> {
     let (mut policy, is_scoped) = match choice.clone() {
+        PrecisionChoice::Stored { allow, deny } => {
+            let precision = stored_blocks(files).unwrap_or_default();
+            (PrecisionPolicy { precision, allow, deny }, precision != Precision::F32)
+        }
         PrecisionChoice::Exactly(policy) => {
             let is_block = !Precision::FLOATS.contains(&policy.precision);
             (policy, is_block)
@@ -64,6 +68,32 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
         policy.allow.extend(files.facts().precision_scope.iter().map(|p| (*p).to_owned()));
     }
     Ok(policy)
+}
+
+/// The blocks that are nearest to those of a model's weights, if most of its matrices are stored in blocks
+/// and its family computes in them.
+fn stored_blocks(files: &dyn ModelFiles) -> Option<Precision> {
+    let (weights, scope) = (files.weights(), files.facts().precision_scope);
+    let (mut all, mut blocks, mut q4_0) = (0, 0, 0);
+    // Tables of embeddings are looked up and not multiplied.
+    let counts = |name: &&str| {
+        !name.contains("emb")
+            && (scope.is_empty() || scope.iter().any(|p| orate_graph::name_matches(p, name)))
+    };
+    if !files.computes_in_blocks() {
+        return None;
+    }
+    for info in weights.names().into_iter().filter(counts).filter_map(|name| weights.info(name)) {
+        let len = if info.shape.len() > 1 { info.len() } else { 0 };
+        all += len;
+        blocks += if info.dtype.is_quantized() { len } else { 0 };
+        q4_0 += if info.dtype == orate_weights::DType::Q4_0 { len } else { 0 };
+    }
+    match () {
+        () if 2 * blocks <= all => None,
+        () if 2 * q4_0 > blocks => Some(Precision::Q4_0),
+        () => Some(Precision::Q8_0),
+    }
 }
 
 /// The matmul to try formats with.

@@ -30,6 +30,10 @@ pub struct Args {
     /// models; `orate pull` downloads one.
     pub path: Option<PathBuf>,
 
+    /// Codec or S3Gen of a model of two GGUF files [default: the one beside it]
+    #[arg(long, value_name = "FILE")]
+    pub codec: Option<PathBuf>,
+
     /// List all tensors
     #[arg(long)]
     pub tensors: bool,
@@ -51,7 +55,8 @@ pub struct Args {
 /// Reads the files and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (precision, kv) = (args.precision.choice(), args.precision.kv);
-    let look = Look { families: families(), device: args.device, precision, kv };
+    let codec = args.codec.clone();
+    let look = Look { codec, families: families(), device: args.device, precision, kv };
     let path = args.path.as_deref().map(models::path).transpose()?;
     // A file that stands for a pulled model is opened as the model.
     let named = args.path.as_deref().is_some_and(Path::is_file);

@@ -14,6 +14,7 @@ mod models;
 mod pack_voice;
 #[cfg(feature = "hub")]
 pub mod pull;
+mod quantize;
 mod say;
 #[cfg(feature = "server")]
 pub mod serve;
@@ -50,6 +51,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Compare a model with recorded reference values
     Verify(verify::Args),
+    /// Put a model into one GGUF file, with weights in blocks
+    Quantize(quantize::Args),
     /// Pack a voice folder into one small file
     PackVoice(pack_voice::Args),
     /// Show or clear the compiled GPU kernels on disk
@@ -90,6 +93,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
         Command::PackVoice(args) => pack_voice::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -594,7 +594,7 @@ impl Args {
 
     /// Opens a model by path or name; the built-in voice without.
     fn engine(&self, model: Option<PathBuf>) -> Open {
-        let args = EngineArgs { model, place: self.place.clone() };
+        let args = EngineArgs { model, codec: None, place: self.place.clone() };
         Box::new(move || args.open())
     }
 

@@ -279,7 +279,7 @@ fn options_of_other_models() {
     for (option, name) in [("--skip-unknown", "`skip_unknown`"), ("--no-trim", "`trim`")] {
         say(&["--model", "design", option]).fails(2, &[name, "is not an option of Qwen3-TTS models"]);
     }
-    say(&["--weights", "foo"]).fails(2, &["no precision `foo`", "q4_0, auto"]);
+    say(&["--weights", "foo"]).fails(2, &["no precision `foo`", "q4_0, stored, auto"]);
     assert_eq!(folder.files(), ["design"]);
 }
 

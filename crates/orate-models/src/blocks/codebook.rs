@@ -10,5 +10,5 @@ const LEAST_USAGE: f32 = 1e-5;
 /// their count in `cluster_usage`.
 pub fn centroids(w: &Scope<'_>, sums: &str, [entries, width]: [usize; 2]) -> Weight {
     let usage = w.get("cluster_usage", [entries]).at_least(LEAST_USAGE).reshape([entries, 1]);
-    w.get(sums, [entries, width]).mul(&usage.reciprocal())
+    w.get(sums, [entries, width]).div(&usage)
 }

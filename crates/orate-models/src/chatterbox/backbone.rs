@@ -94,22 +94,33 @@ fn gpt2(
 ) -> Result<Value> {
     let (d, inner) = (c.width, c.inner);
     let y = w.layer_norm(g, x, "ln_1", EPS)?;
-    let y = conv1d(g, w, y, "attn.c_attn", [d, 3 * d])?;
+    let y = conv1d(g, w, c, y, "attn.c_attn", [d, 3 * d])?;
     let projected = [0, d, 2 * d].map(|start| g.slice(y, 2, start, d));
     let [q, k, v] = projected;
     let y = attention(c).cached(g, [q?, k?, v?], kept, first)?;
-    let y = conv1d(g, w, y, "attn.c_proj", [d, d])?;
+    let y = conv1d(g, w, c, y, "attn.c_proj", [d, d])?;
     let x = g.add(x, y)?;
     let y = w.layer_norm(g, x, "ln_2", EPS)?;
-    let y = conv1d(g, w, y, "mlp.c_fc", [d, inner])?;
+    let y = conv1d(g, w, c, y, "mlp.c_fc", [d, inner])?;
     let y = g.activate(y, Activation::GeluTanh)?;
-    let y = conv1d(g, w, y, "mlp.c_proj", [inner, d])?;
+    let y = conv1d(g, w, c, y, "mlp.c_proj", [inner, d])?;
     g.add(x, y)
 }
 
 /// `x · weight + bias`. GPT-2 stores matrices `[in, out]`, and calls this a convolution.
-fn conv1d(g: &mut Graph, w: &Scope<'_>, x: Value, name: &str, sizes: [usize; 2]) -> Result<Value> {
-    g.linear(x, w.get(&format!("{name}.weight"), sizes), w.bias(name, sizes[1]))
+fn conv1d(
+    g: &mut Graph,
+    w: &Scope<'_>,
+    c: &T3Config,
+    x: Value,
+    name: &str,
+    sizes: [usize; 2],
+) -> Result<Value> {
+    let weight = match c.is_turned {
+        true => w.matrix(name, sizes[0], sizes[1]),
+        false => w.get(&format!("{name}.weight"), sizes),
+    };
+    g.linear(x, weight, w.bias(name, sizes[1]))
 }
 
 /// Scale and shift of a layer norm, for blocks that name them otherwise.

@@ -104,6 +104,8 @@ pub struct T3Config {
     pub queries: usize,
     /// Heads of the perceiver.
     pub perceiver_heads: usize,
+    /// Whether matrices of GPT-2 layers are stored `[out, in]`, as in GGUF files, and not `[in, out]`.
+    pub is_turned: bool,
 }
 
 impl T3Config {
@@ -183,9 +185,12 @@ impl T3Config {
         if layers == 0 {
             return Err(format!("it has no tensors `{prefix}0.…`: not a T3 of Chatterbox"));
         }
-        let inner = match backbone {
-            Backbone::Llama => rows("tfmr.layers.0.mlp.gate_proj.weight")?,
-            Backbone::Gpt2 => matrix(file, "tfmr.h.0.mlp.c_fc.weight")?[1],
+        let (inner, is_turned) = match backbone {
+            Backbone::Llama => (rows("tfmr.layers.0.mlp.gate_proj.weight")?, false),
+            Backbone::Gpt2 => match matrix(file, "tfmr.h.0.mlp.c_fc.weight")? {
+                [outputs, inputs] if inputs == width && outputs != width => (outputs, true),
+                [_, outputs] => (outputs, false),
+            },
         };
         let positions = match backbone {
             Backbone::Llama => [rows("text_pos_emb.emb.weight")?, rows("speech_pos_emb.emb.weight")?],
@@ -214,6 +219,7 @@ impl T3Config {
             speech_positions: positions[1],
             queries,
             perceiver_heads,
+            is_turned,
         })
     }
 }

@@ -4,6 +4,7 @@ use super::DEFAULT_VOICE;
 use super::config::{CODES_PER_SECOND, NAME, SAMPLE_RATE, SILENCE};
 use super::files::Files;
 use super::footprint::footprint;
+use super::gguf;
 use super::goldens::Comparer;
 use super::options::Options as Own;
 use super::pipeline::{Chatterbox, EXAGGERATION};
@@ -17,8 +18,8 @@ use crate::decoding::{Autoregressive, MOST_UTTERANCES, MemorySizes, StartOptions
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize, Model,
-    ModelError, ModelFiles, OptionSet, OptionSpec, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
-    VoiceInfo,
+    ModelError, ModelFiles, Opening, OptionSet, OptionSpec, Options, Packing, PlaceOptions, Profile, Runs,
+    Size, SpeechLength, VoiceInfo,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -30,9 +31,14 @@ pub static FAMILY: &Family = &Family {
     name: NAME,
     tag: TAG,
     options: Own::SPECS,
-    expects: "t3_*.safetensors with s3gen*.safetensors of the official repository",
-    detect: Files::detect,
-    open: |path, _| Ok(Box::new(Files::open(path)?)),
+    expects: "t3_*.safetensors with s3gen*.safetensors of the official repository, or GGUF files",
+    detect: |path| Files::detect(path) || gguf::detect(path),
+    open: |path, opening| match opening {
+        Opening::With { codec } if gguf::detect(path) => Ok(Box::new(gguf::open(path, Some(codec))?)),
+        Opening::With { .. } => Err(crate::gguf::no_codec("folder")),
+        _ if gguf::detect(path) => Ok(Box::new(gguf::open(path, None)?)),
+        _ => Ok(Box::new(Files::open(path)?)),
+    },
     networks: || Network::ALL.map(|(name, _)| name).to_vec(),
     network_of: |weight| {
         let owns = |(_, prefixes): &&(&str, &[&str])| prefixes.iter().any(|p| weight.starts_with(p));
@@ -102,6 +108,10 @@ impl ModelFiles for Files {
         &self.weights
     }
 
+    fn computes_in_blocks(&self) -> bool {
+        self.report.is_some()
+    }
+
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
         self.speaking_graphs(&*self.weights, options)
     }
@@ -122,7 +132,12 @@ impl ModelFiles for Files {
         }
         facts.push(("default voice", json!(self.default_voice.is_some())));
         facts.push(("voices from recordings", json!(self.voice_encoder.is_some() || self.talking.is_none())));
+        facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind: format!("{NAME} {}", self.variant.name()), facts }
+    }
+
+    fn packing(&self) -> Result<Packing, ModelError> {
+        gguf::packing(self)
     }
 
     fn footprint(

@@ -17,10 +17,12 @@ use super::config::{NAME, S3GenConfig, T3Config, Variant};
 use super::text::Text;
 use super::voice::Voice;
 use super::{constants, s3gen_plans, speaker_encoder, speech_tokenizer, t3_plans, voice_encoder};
-use crate::checkpoint;
+use crate::checkpoint::{self, Expected};
+use crate::files::SmallFiles;
+use crate::gguf::Report;
 use crate::{ModelError, PlaceOptions};
 use orate_graph::{Graph, GraphError};
-use orate_weights::{Joined, PtFile, SafeTensors, WeightSource};
+use orate_weights::{Joined, PtFile, Renamed, SafeTensors, WeightSource};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,7 +38,7 @@ const S3GEN: &[&str] = &["s3gen"];
 const S3GEN_OF_LANGUAGE: &[&str] = &["s3gen_v3", "s3gen"];
 const S3GEN_MEANFLOW: &[&str] = &["s3gen_meanflow"];
 const VOICE_ENCODER: &str = "ve";
-const CONDITIONALS: &str = "conds.pt";
+pub(super) const CONDITIONALS: &str = "conds.pt";
 /// Kinds of weight files, the preferred one first.
 const EXTENSIONS: [&str; 2] = ["safetensors", "pt"];
 /// Models without guidance, and the others.
@@ -61,6 +63,8 @@ pub struct Files {
     pub default_voice: Option<Voice>,
     /// All weights, under the checkpoints' names.
     pub weights: Arc<dyn WeightSource>,
+    /// How GGUF files were read.
+    pub report: Option<Report>,
 }
 
 /// What a model has beyond S3Gen.
@@ -191,18 +195,8 @@ impl Files {
             Some((t3_path, weights)) => {
                 let (config, kind) = t3_config(t3_path, &*weights)?;
                 variant = kind;
-                let text = Text::open(folder, variant)?;
-                let ids = text.ids();
-                if ids != config.text_ids {
-                    return Err(content(
-                        t3_path,
-                        format!(
-                            "its table of text has {} rows, the tokenizer in this folder has {ids} ids; are both \
-                             from one model?",
-                            config.text_ids
-                        ),
-                    ));
-                }
+                let text = Text::open(&SmallFiles::of_folder(folder), variant)?;
+                agree(t3_path, &config, &text)?;
                 sources.push((t3_path.to_owned(), weights));
                 Some(Talking { config, text })
             }
@@ -253,6 +247,7 @@ impl Files {
             voice_encoder,
             default_voice,
             weights: Arc::new(Joined::new("", vec![])?),
+            report: None,
         };
         files.with_weights(sources)
     }
@@ -271,7 +266,21 @@ impl Files {
         Ok(self)
     }
 
-    fn all_graphs(
+    /// As [`Files::with_weights`], for weights that are under official names and no others.
+    pub(super) fn with_map(
+        mut self,
+        map: Renamed,
+        expected: &[Expected],
+        report: Report,
+    ) -> Result<Files, ModelError> {
+        checkpoint::compare(&map, "metadata", expected, |_| false)?;
+        self.weights = Arc::new(Joined::new(self.origin.clone(), vec![Box::new(map), constants::source()?])?);
+        self.report = Some(report);
+        Ok(self)
+    }
+
+    /// Every network at a small size.
+    pub(super) fn all_graphs(
         &self,
         weights: &dyn WeightSource,
         options: &PlaceOptions,
@@ -320,9 +329,26 @@ fn incomplete(folder: &Path, files: &[&str]) -> ModelError {
     ModelError::Incomplete { family: NAME, path: folder.to_owned(), files, advice }
 }
 
-fn t3_config(path: &Path, weights: &dyn WeightSource) -> Result<(T3Config, Variant), ModelError> {
+/// Refuses a tokenizer that has other ids than the table of text.
+pub(super) fn agree(path: &Path, config: &T3Config, text: &Text) -> Result<(), ModelError> {
+    let ids = text.ids();
+    match ids == config.text_ids {
+        true => Ok(()),
+        false => Err(content(
+            path,
+            format!(
+                "its table of text has {} rows, the tokenizer in this folder has {ids} ids; are both from one \
+                 model?",
+                config.text_ids
+            ),
+        )),
+    }
+}
+
+pub(super) fn t3_config(path: &Path, weights: &dyn WeightSource) -> Result<(T3Config, Variant), ModelError> {
     let config = T3Config::of(weights).map_err(|e| content(path, e))?;
-    let is_nano = stem(path).is_some_and(|name| name.contains("nano"));
+    let name = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let is_nano = name.contains("nano");
     let variant = match weights.contains("tfmr.wpe.weight") {
         true if is_nano => Variant::Nano,
         true => Variant::Turbo,
@@ -334,7 +360,7 @@ fn t3_config(path: &Path, weights: &dyn WeightSource) -> Result<(T3Config, Varia
 
 /// Tensors that files may hold besides those that are read: parts of the official modules without effect,
 /// and constants that are computed here.
-fn may_be_left(name: &str) -> bool {
+pub(super) fn may_be_left(name: &str) -> bool {
     name.ends_with("num_batches_tracked")
         || [
             "tfmr.embed_tokens.weight",

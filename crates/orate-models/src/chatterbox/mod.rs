@@ -31,6 +31,7 @@ mod family;
 mod files;
 pub mod flow_encoder;
 mod footprint;
+mod gguf;
 mod goldens;
 mod growing;
 mod guard;

@@ -2,11 +2,10 @@
 
 use super::config::{NAME, Variant};
 use crate::ModelError;
-use crate::files::read;
+use crate::files::SmallFiles;
 use orate_text::TextError;
 use orate_text::chatterbox::multilingual::{self, Cangjie, Tools};
 use orate_text::chatterbox::{Files, GraphemeTokenizer, TurboTokenizer, Variant as Rules, punctuation};
-use std::path::Path;
 
 const ENGLISH: &str = "tokenizer.json";
 const MULTILINGUAL: &str = "grapheme_mtl_merged_expanded_v1.json";
@@ -27,31 +26,39 @@ pub enum Text {
 }
 
 impl Text {
-    /// Opens the tokenizer of a folder.
-    ///
-    /// # Errors
-    /// A file is missing or damaged.
-    pub fn open(folder: &Path, variant: Variant) -> Result<Text, ModelError> {
-        let needed: &[&str] = match variant {
+    /// The table for Chinese.
+    pub(super) const CANGJIE: &'static str = CANGJIE;
+
+    /// Files of the tokenizer of a variant.
+    pub(super) fn needed(variant: Variant) -> &'static [&'static str] {
+        match variant {
             Variant::English | Variant::Conversion => &[ENGLISH],
             Variant::Multilingual => &[MULTILINGUAL],
             Variant::Turbo | Variant::Nano => &GPT2,
-        };
-        let missing = needed.iter().filter(|file| !folder.join(file).exists());
+        }
+    }
+
+    /// Opens the tokenizer of a model.
+    ///
+    /// # Errors
+    /// A file is missing or damaged.
+    pub fn open(folder: &SmallFiles, variant: Variant) -> Result<Text, ModelError> {
+        let needed = Self::needed(variant);
+        let missing = needed.iter().filter(|file| !folder.has(file));
         let files: Vec<String> = missing.map(|file| (*file).to_owned()).collect();
         if !files.is_empty() {
             let advice = "download the whole repository";
-            return Err(ModelError::Incomplete { family: NAME, path: folder.to_owned(), files, advice });
+            return Err(ModelError::Incomplete { family: NAME, path: folder.path(""), files, advice });
         }
-        let bytes = |file: &str| read(&folder.join(file));
-        let damaged = |e: TextError| ModelError::Tokenizer { path: folder.to_owned(), source: Box::new(e) };
+        let bytes = |file: &str| folder.read(file);
+        let damaged = |e: TextError| ModelError::Tokenizer { path: folder.path(""), source: Box::new(e) };
         Ok(match variant {
             Variant::English | Variant::Conversion => {
                 Text::English(GraphemeTokenizer::from_json(ENGLISH, &bytes(ENGLISH)?).map_err(damaged)?)
             }
             Variant::Multilingual => {
                 let tokenizer = GraphemeTokenizer::from_json(MULTILINGUAL, &bytes(MULTILINGUAL)?);
-                let cangjie = match folder.join(CANGJIE).exists() {
+                let cangjie = match folder.has(CANGJIE) {
                     true => Some(Cangjie::from_json(&bytes(CANGJIE)?).map_err(damaged)?),
                     false => None,
                 };
@@ -177,7 +184,7 @@ mod tests {
     fn characters_begin_where_their_ids_do() {
         let folder = tempfile::tempdir().expect("a folder");
         write_chatterbox(folder.path(), "mtl", "tiny").expect("writable");
-        let text = Text::open(folder.path(), Variant::Multilingual).expect("opens");
+        let text = Text::open(&SmallFiles::of_folder(folder.path()), Variant::Multilingual).expect("opens");
         let cases = [
             (Some("en"), "Hello there, \"you\" – and I..."),
             (None, "you said: No.  Yes!"),

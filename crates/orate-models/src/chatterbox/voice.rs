@@ -43,7 +43,18 @@ impl Voice {
     /// # Errors
     /// A part is missing, or damaged.
     pub fn read_conditionals(path: &Path, talks: bool) -> Result<Voice, ModelError> {
-        let file = PtFile::open(path)?;
+        Self::of_file(path, &PtFile::open(path)?, talks)
+    }
+
+    /// As [`Voice::read_conditionals`], for the bytes of a file. Errors name it `path`.
+    ///
+    /// # Errors
+    /// As [`Voice::read_conditionals`].
+    pub fn from_conditionals(path: &Path, bytes: Vec<u8>, talks: bool) -> Result<Voice, ModelError> {
+        Self::of_file(path, &PtFile::from_bytes(&path.display().to_string(), bytes)?, talks)
+    }
+
+    fn of_file(path: &Path, file: &PtFile, talks: bool) -> Result<Voice, ModelError> {
         let needed = ["gen.prompt_token", "gen.prompt_feat", "gen.embedding"]
             .into_iter()
             .chain(["t3.speaker_emb", "t3.cond_prompt_speech_tokens"].into_iter().filter(|_| talks));
@@ -71,7 +82,7 @@ impl Voice {
     }
 
     /// Refuses what no recording gives.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let finite = |what: &str, x: &[f32]| match x.iter().position(|x| !x.is_finite()) {
             Some(i) => Err(format!("value {i} of its {what} is {}, not a finite number", x[i])),
             None => Ok(()),
@@ -112,7 +123,7 @@ impl Voice {
 }
 
 /// Integers of a tensor, or floats that hold some: anything else becomes a code that is refused.
-fn integers(tensor: &TensorRef<'_>) -> Vec<i32> {
+pub(super) fn integers(tensor: &TensorRef<'_>) -> Vec<i32> {
     let all = tensor.to_i64().unwrap_or_else(|| tensor.to_f32().into_iter().map(|x| x as i64).collect());
     all.into_iter().map(|x| i32::try_from(x).unwrap_or(-1)).collect()
 }

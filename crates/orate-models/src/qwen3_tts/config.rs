@@ -109,6 +109,10 @@ pub struct TalkerConfig {
     pub vocab_size: usize,
     pub text_vocab_size: usize,
     pub text_hidden_size: usize,
+    /// Whether rows of text are in the table as the talker reads them, after the projection. Files of
+    /// llama.cpp have them so; official ones do not.
+    #[serde(default)]
+    pub text_is_projected: bool,
     /// Codes Q of a frame.
     pub num_code_groups: usize,
     /// Rows that a prompt and its frames may have together.

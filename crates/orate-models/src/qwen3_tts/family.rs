@@ -9,12 +9,13 @@ use super::talker_plans::{TalkerPlan, smallest_graphs};
 use super::voice::{TAG, Voice};
 use super::{
     CodecDecoder, Files, Network, Options as Own, Qwen3Tts, Settings, Variant, VoiceEncoder, codec_decoder,
+    gguf,
 };
 use crate::decoding::session::{capacity, feed_capacity};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, Model, ModelError, ModelFiles,
-    Opening, OptionSet, Options, PlaceOptions, Profile, Runs, Size, SpeechLength,
+    Opening, OptionSet, Options, Packing, PlaceOptions, Profile, Runs, Size, SpeechLength,
 };
 use orate_graph::{CacheFormat, Device, Graph};
 use orate_weights::WeightSource;
@@ -26,11 +27,14 @@ pub static FAMILY: &Family = &Family {
     name: NAME,
     tag: TAG,
     options: Own::SPECS,
-    expects: "config.json of the official repository, with its speech_tokenizer folder",
-    detect: Files::detect,
+    expects: "config.json of the official repository, with its speech_tokenizer folder, or GGUF files",
+    detect: |path| Files::detect(path) || gguf::detect(path),
     open: |path, opening| {
         Ok(Box::new(match opening {
             Opening::Goldens if Files::is_trimmed(path) => Files::open_trimmed(path)?,
+            Opening::With { codec } if gguf::detect(path) => gguf::open(path, Some(codec))?,
+            Opening::With { .. } => return Err(crate::gguf::no_codec("folder")),
+            _ if gguf::detect(path) => gguf::open(path, None)?,
             _ => Files::open(path)?,
         }))
     },
@@ -62,6 +66,10 @@ impl ModelFiles for Files {
 
     fn weights(&self) -> &Arc<dyn WeightSource> {
         &self.weights
+    }
+
+    fn computes_in_blocks(&self) -> bool {
+        self.report.is_some()
     }
 
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
@@ -114,7 +122,12 @@ impl ModelFiles for Files {
             }
         };
         facts.extend(frames);
+        facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind, facts }
+    }
+
+    fn packing(&self) -> Result<Packing, ModelError> {
+        gguf::packing(self)
     }
 
     fn footprint(

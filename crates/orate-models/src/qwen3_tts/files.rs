@@ -15,14 +15,15 @@ use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYP
 use super::layout;
 use crate::checkpoint::{self, Expected};
 use crate::decoding::MOST_UTTERANCES;
-use crate::files::read;
+use crate::files::{SmallFiles, read};
+use crate::gguf::Report;
 use crate::{Facts, MatmulSize, ModelError, VoiceInfo};
 use orate_graph::CacheFormat;
 use orate_text::qwen::QwenTokenizer;
 use orate_weights::{Joined, SafeTensors, Scattered, WeightSource};
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 pub(super) const NAME: &str = "Qwen3-TTS";
@@ -39,6 +40,8 @@ pub struct Files {
     pub weights: Arc<dyn WeightSource>,
     /// Whether the checkpoint is trimmed, see [`Files::open_trimmed`].
     pub trimmed: bool,
+    /// How GGUF files were read.
+    pub report: Option<Report>,
 }
 
 /// What a model has beyond its codec.
@@ -52,10 +55,10 @@ pub struct Talking {
 }
 
 /// Folder of the codec in a model's folder.
-const CODEC: &str = "speech_tokenizer";
-const CONFIG: &str = "config.json";
-const GENERATION: &str = "generation_config.json";
-const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
+pub(super) const CODEC: &str = "speech_tokenizer";
+pub(super) const CONFIG: &str = "config.json";
+pub(super) const GENERATION: &str = "generation_config.json";
+pub(super) const TOKENIZER: [&str; 3] = ["vocab.json", "merges.txt", "tokenizer_config.json"];
 const WEIGHTS: &str = "model.safetensors";
 /// List of the weight files of a trimmed checkpoint.
 const TRIMMED: &str = "trimmed.json";
@@ -108,8 +111,9 @@ impl Files {
     /// `{"weights": […]}`. Tensors may be missing, and tables may lack rows, which are zero ([`Scattered`]).
     /// A network that needs a missing tensor is an error.
     pub fn open_trimmed(path: &Path) -> Result<Files, ModelError> {
-        let list: Trimmed =
-            parse(&path.join(TRIMMED), |json| serde_json::from_slice(json).map_err(|e| e.to_string()))?;
+        let list: Trimmed = parse(&SmallFiles::of_folder(path), TRIMMED, |json| {
+            serde_json::from_slice(json).map_err(|e| e.to_string())
+        })?;
         let (talking, codec) = Self::described(path, &[])?;
         let expected = [layout::model(&talking.config)?, layout::codec(&codec)?].concat();
         let shapes: HashMap<&str, &Vec<usize>> = expected.iter().map(|e| (&*e.name, &e.shape)).collect();
@@ -127,7 +131,7 @@ impl Files {
         let weights = Arc::new(Joined::new(&*origin, sources)?);
         let there: Vec<Expected> = expected.iter().filter(|e| weights.contains(&e.name)).cloned().collect();
         check(&*weights, &there)?;
-        Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: true })
+        Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: true, report: None })
     }
 
     fn model(path: &Path) -> Result<Files, ModelError> {
@@ -136,31 +140,25 @@ impl Files {
         let of_codec = weights(&path.join(CODEC), &layout::codec(&codec)?)?;
         let origin = path.display().to_string();
         let weights = Arc::new(Joined::new(&*origin, vec![own, of_codec])?);
-        Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: false })
+        Ok(Files { origin, talking: Some(talking), codec, weights, trimmed: false, report: None })
     }
 
     /// Everything but the weights, which have to be in the folders `weights`.
     fn described(path: &Path, weights: &[&str]) -> Result<(Talking, CodecConfig), ModelError> {
         let of_codec = format!("{CODEC}/{CONFIG}");
         complete(path, &[&[CONFIG], &TOKENIZER[..], &[&*of_codec]].concat(), weights)?;
-        let config = parse(&path.join(CONFIG), Config::from_json)?;
-        let generation = match path.join(GENERATION) {
-            file if file.exists() => parse(&file, GenerationConfig::from_json)?,
-            _ => GenerationConfig::default(),
-        };
-        let of_codec = path.join(of_codec);
-        let codec = parse(&of_codec, CodecConfig::from_json)?;
-        agree(&config, &codec).map_err(|problem| ModelError::Content { path: of_codec, problem })?;
-        let tokenizer = open_tokenizer(path, &config)?;
-        Ok((Talking { config, generation, tokenizer }, codec))
+        let files = SmallFiles::of_folder(path);
+        let config = parse(&files, CONFIG, Config::from_json)?;
+        let codec = parse(&files, &of_codec, CodecConfig::from_json)?;
+        Ok((talking(&files, config, &codec)?, codec))
     }
 
     fn codec(path: &Path) -> Result<Files, ModelError> {
         complete(path, &[CONFIG], &[""])?;
-        let codec = parse(&path.join(CONFIG), CodecConfig::from_json)?;
+        let codec = parse(&SmallFiles::of_folder(path), CONFIG, CodecConfig::from_json)?;
         let weights = weights(path, &layout::codec(&codec)?)?;
         let origin = path.display().to_string();
-        Ok(Files { origin, talking: None, codec, weights: weights.into(), trimmed: false })
+        Ok(Files { origin, talking: None, codec, weights: weights.into(), trimmed: false, report: None })
     }
 }
 
@@ -226,15 +224,35 @@ fn weights(path: &Path, expected: &[Expected]) -> Result<Box<dyn WeightSource>, 
     Ok(weights)
 }
 
-fn parse<T>(path: &Path, from_json: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, ModelError> {
-    from_json(&read(path)?).map_err(|problem| ModelError::Content { path: path.to_owned(), problem })
+pub(super) fn parse<T>(
+    files: &SmallFiles,
+    name: &str,
+    from_json: impl Fn(&[u8]) -> Result<T, String>,
+) -> Result<T, ModelError> {
+    from_json(&files.read(name)?).map_err(|problem| ModelError::Content { path: files.path(name), problem })
 }
 
-fn open_tokenizer(path: &Path, config: &Config) -> Result<QwenTokenizer, ModelError> {
-    let [vocab, merges, added] = TOKENIZER.map(|f| path.join(f));
-    let tokenizer = QwenTokenizer::from_files(&read(&vocab)?, &read(&merges)?, &read(&added)?)
-        .map_err(|e| ModelError::Tokenizer { path: path.to_owned(), source: Box::new(e) })?;
-    let content = |path: PathBuf, problem: String| Err(ModelError::Content { path, problem });
+/// What a model has beyond its codec, with which it has to agree.
+pub(super) fn talking(
+    files: &SmallFiles,
+    config: Config,
+    codec: &CodecConfig,
+) -> Result<Talking, ModelError> {
+    let generation = match files.has(GENERATION) {
+        true => parse(files, GENERATION, GenerationConfig::from_json)?,
+        false => GenerationConfig::default(),
+    };
+    agree(&config, codec)
+        .map_err(|problem| ModelError::Content { path: files.path(&format!("{CODEC}/{CONFIG}")), problem })?;
+    let tokenizer = open_tokenizer(files, &config)?;
+    Ok(Talking { config, generation, tokenizer })
+}
+
+fn open_tokenizer(files: &SmallFiles, config: &Config) -> Result<QwenTokenizer, ModelError> {
+    let [vocab, merges, added] = TOKENIZER;
+    let tokenizer = QwenTokenizer::from_files(&files.read(vocab)?, &files.read(merges)?, &files.read(added)?)
+        .map_err(|e| ModelError::Tokenizer { path: files.path(vocab), source: Box::new(e) })?;
+    let content = |name: &str, problem: String| Err(ModelError::Content { path: files.path(name), problem });
     let turns = [("<|im_start|>", config.im_start_token_id), ("<|im_end|>", config.im_end_token_id)];
     for (token, id) in turns {
         let got = tokenizer.added(token);
@@ -270,6 +288,12 @@ fn agree(config: &Config, codec: &CodecConfig) -> Result<(), String> {
     }
 }
 
-fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), ModelError> {
+/// Compares the tensors of a source with those of networks.
+pub(super) fn check(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), ModelError> {
     checkpoint::compare(file, "config.json", expected, |_| false)
+}
+
+/// As [`check`], for a source that may have others too.
+pub(super) fn check_some(file: &dyn WeightSource, expected: &[Expected]) -> Result<(), ModelError> {
+    checkpoint::compare(file, "config.json", expected, |_| true)
 }

@@ -75,11 +75,14 @@ pub fn model(c: &Config) -> Result<Vec<Expected>, ModelError> {
 
 /// The tensors of the codec's `model.safetensors`.
 pub fn codec(c: &CodecConfig) -> Result<Vec<Expected>, ModelError> {
-    let mut graphs = VoiceEncoder::graphs(None, c, 1)?;
-    graphs.push(codec_decoder::smallest(&c.decoder_config)?);
-    let mut all = checkpoint::read_by(&graphs);
-    all.extend(unread(c));
-    Ok(all)
+    Ok(codec_parts(c)?.concat())
+}
+
+/// The tensors of the codec that its decoder, its encoder, and no network reads.
+pub fn codec_parts(c: &CodecConfig) -> Result<[Vec<Expected>; 3], ModelError> {
+    let decoder = checkpoint::read_by(&[codec_decoder::smallest(&c.decoder_config)?]);
+    let encoder = checkpoint::read_by(&VoiceEncoder::graphs(None, c, 1)?);
+    Ok([decoder, encoder, unread(c)])
 }
 
 /// Tensors of the codec that no network reads.

@@ -30,6 +30,7 @@ mod family;
 mod files;
 mod footprint;
 pub mod frame;
+mod gguf;
 pub mod goldens;
 pub mod layout;
 mod options;

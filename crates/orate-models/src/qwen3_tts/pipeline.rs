@@ -3,6 +3,7 @@
 use super::codec_stream::CodecDecoder;
 use super::config::SpeakerEncoderConfig;
 use super::files::{Files, Talking};
+use super::gguf::TRANSCRIPTS;
 use super::prompt::{self, Prompt, Request};
 use super::settings::Settings;
 use super::talker_plans::Talker;
@@ -152,6 +153,12 @@ impl Qwen3Tts {
         let config = &self.talking()?.config;
         if transcript.is_some_and(|t| !t.chars().any(char::is_alphanumeric)) {
             return Err(ModelError::EmptyText { what: "transcript" });
+        }
+        let limits = self.files.report.iter().flat_map(|r| &r.cannot);
+        if let (Some(_), Some(limit)) = (transcript, limits.into_iter().find(|l| l.starts_with(TRANSCRIPTS)))
+        {
+            let problem = format!("it cannot do {limit}; leave the transcript out to take the voice alone");
+            return Err(ModelError::Mode { variant: config.tts_model_type.name(), problem });
         }
         let encoder = self.voice_encoder(config.speaker_encoder_config.clone());
         let x_vector = encoder.x_vector(samples)?.ok_or_else(|| ModelError::Mode {

@@ -87,6 +87,9 @@ fn text_rows(g: &mut Graph, c: &TalkerConfig, ids: Value) -> Result<Value, Graph
     let w = Scope::new("talker");
     let wide = c.text_hidden_size;
     let x = g.embedding(ids, w.get("model.text_embedding.weight", [c.text_vocab_size, wide]))?;
+    if c.text_is_projected {
+        return Ok(x);
+    }
     let w = w.at("text_projection");
     let x = w.linear(g, x, "linear_fc1", [wide, wide])?;
     let x = g.activate(x, Activation::Silu)?;

@@ -182,6 +182,11 @@ impl Config {
         Ok(c)
     }
 
+    /// Repetitions of the vector estimator's main part.
+    pub(super) fn blocks(&self) -> usize {
+        self.vector_field.blocks
+    }
+
     /// Channels of one latent frame, D·K.
     pub fn latent_channels(&self) -> usize {
         self.latent_dim * self.chunk_compress_factor

@@ -1,7 +1,8 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
 use super::blocks::Sizes;
-use super::files::{self, Files};
+use super::files::{self, Files, TAG};
+use super::gguf;
 use super::goldens::Comparer;
 use super::networks::Network;
 use super::options::Options as Own;
@@ -10,8 +11,8 @@ use super::speak::Pieces;
 use super::stage::Stage;
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
-    Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, OptionSet, Options,
-    PlaceOptions, Runs, Size, VoiceInfo,
+    Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
+    Options, Packing, PlaceOptions, Runs, Size, VoiceInfo,
 };
 use orate_graph::{Device, Graph};
 use orate_weights::{GgufFile, WeightSource};
@@ -22,11 +23,15 @@ use std::sync::Arc;
 /// Supertonic 1, 2 and 3, and voices of their structure.
 pub static FAMILY: &Family = &Family {
     name: NAME,
-    tag: "supertonic",
+    tag: TAG,
     options: Own::SPECS,
     expects: "onnx/vector_estimator.onnx, model.safetensors with tts.json, or a packed voice (.gguf)",
     detect: files::detect,
-    open: |path, _| Ok(Box::new(Files::open(path)?)),
+    open: |path, opening| match opening {
+        Opening::With { .. } => Err(crate::gguf::no_codec("model")),
+        _ if crate::gguf::is_of(path, TAG) => Ok(Box::new(gguf::open(path)?)),
+        _ => Ok(Box::new(Files::open(path)?)),
+    },
     networks: || Stage::ALL.map(Stage::name).into_iter().chain([SHARED]).collect(),
     network_of: |weight| {
         let owner = Stage::ALL.into_iter().find(|stage| stage.owns(weight));
@@ -128,7 +133,12 @@ impl ModelFiles for Files {
                 facts.push(("guidance", guidance));
             }
         }
+        facts.extend(self.report.iter().flat_map(|report| report.facts()));
         Description { kind, facts }
+    }
+
+    fn packing(&self) -> Result<Packing, ModelError> {
+        gguf::packing(self)
     }
 
     fn place(

@@ -12,13 +12,16 @@ use super::onnx::{self, OnnxWeights};
 use super::voice::Voice;
 use crate::ModelError;
 use crate::files::read;
+use crate::gguf::{self, Report, has_magic};
 use orate_text::supertonic::{UnicodeIndexer, Version};
 use orate_weights::{GgufFile, SafeTensors, WeightSource, voice_pack};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// [`Family::tag`](crate::Family::tag) of the family.
+pub(super) const TAG: &str = "supertonic";
 
 /// A model's files, opened but not yet on a device.
 pub struct Files {
@@ -35,11 +38,13 @@ pub struct Files {
     pub version: Option<Version>,
     /// The ONNX files of official models.
     pub(super) onnx: Option<Arc<OnnxWeights>>,
-    voices: BTreeMap<String, VoiceFile>,
-    default_voice: String,
+    pub(super) voices: BTreeMap<String, VoiceFile>,
+    pub(super) default_voice: String,
+    /// How a GGUF file of another engine, or one of `orate quantize`, was read.
+    pub report: Option<Report>,
 }
 
-enum VoiceFile {
+pub(super) enum VoiceFile {
     Path(PathBuf),
     Text(String),
 }
@@ -51,12 +56,7 @@ pub(super) fn detect(path: &Path) -> bool {
         || path.join("onnx").is_dir()
         || path.join("vector_estimator.onnx").exists()
         || path.join("model.safetensors").exists()
-}
-
-/// Whether a file begins as GGUF files do, whatever its name.
-fn has_magic(path: &Path) -> bool {
-    let mut start = [0; 4];
-    std::fs::File::open(path).and_then(|mut f| f.read_exact(&mut start)).is_ok() && start == *b"GGUF"
+        || gguf::is_of(path, TAG)
 }
 
 impl Files {
@@ -98,6 +98,7 @@ impl Files {
             onnx: Some(weights),
             default_voice: voices.keys().next().cloned().unwrap_or_default(),
             voices,
+            report: None,
         })
     }
 
@@ -116,6 +117,7 @@ impl Files {
             onnx: None,
             voices,
             default_voice: "default".to_owned(),
+            report: None,
         })
     }
 
@@ -126,8 +128,16 @@ impl Files {
     pub fn packed(file: GgufFile, origin: String) -> Result<Files, ModelError> {
         let content = |problem: String| content(origin.as_ref(), problem);
         let (architecture, own) = (file.string("general.architecture")?, voice_pack::ARCHITECTURE);
+        if matches!(architecture, "qwen3" | "qwen3vl") {
+            let problem = "a part of a Qwen3-TTS model whose codec is in ONNX files, which cannot be read; take \
+                           the official repository, or Serveurperso/Qwen3-TTS-GGUF";
+            return Err(content(problem.to_owned()));
+        }
         if architecture != own {
-            return Err(content(format!("a GGUF file of architecture `{architecture}`, not `{own}`")));
+            return Err(content(format!(
+                "a GGUF file of architecture `{architecture}`, which is neither a voice of this project (`{own}`) nor of \
+                 a known engine"
+            )));
         }
         let config = Config::from_json(file.string(voice_pack::TTS_JSON)?.as_bytes())
             .map_err(|e| content(format!("its tts.json: {e}")))?;
@@ -142,7 +152,17 @@ impl Files {
             voices.insert(name.clone(), VoiceFile::Text(text));
         }
         let weights = Arc::new(file);
-        Ok(Files { origin, config, indexer, weights, version: None, onnx: None, voices, default_voice })
+        Ok(Files {
+            origin,
+            config,
+            indexer,
+            weights,
+            version: None,
+            onnx: None,
+            voices,
+            default_voice,
+            report: None,
+        })
     }
 
     /// Names of the voices, sorted.
@@ -206,7 +226,7 @@ fn list_voices(folder: &Path) -> Result<BTreeMap<String, VoiceFile>, ModelError>
 }
 
 /// The version in `tts.json`, confirmed by the weights.
-fn version_of(c: &Config, weights: &dyn WeightSource) -> Result<Version, String> {
+pub(super) fn version_of(c: &Config, weights: &dyn WeightSource) -> Result<Version, String> {
     let stated = &c.tts_version;
     let version = match stated.strip_prefix("v1.").and_then(|v| v.split('.').next()) {
         Some("5") => Version::V1,

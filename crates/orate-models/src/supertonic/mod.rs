@@ -16,6 +16,7 @@ mod config;
 mod duration_predictor;
 mod family;
 mod files;
+mod gguf;
 mod goldens;
 mod networks;
 pub mod onnx;

@@ -95,6 +95,23 @@ pub fn graphs(config: &Config, weights: &dyn WeightSource, sizes: Sizes) -> Resu
     }
 }
 
+/// The graphs of all networks at a small size, without a comparison.
+///
+/// # Errors
+/// The configuration contradicts itself.
+pub(super) fn small_graphs(config: &Config, weights: &dyn WeightSource) -> Result<Vec<Graph>, ModelError> {
+    let graph = |network: Network| {
+        let mut g = Graph::new(network.name());
+        describe(&mut g, config, weights, PlanKey::new(network, SMALL, false)).map(|()| g)
+    };
+    let content =
+        |e: GraphError| ModelError::Content { path: weights.describe().into(), problem: e.to_string() };
+    Network::ALL.into_iter().map(graph).collect::<Result<_, _>>().map_err(content)
+}
+
+/// The smallest sizes.
+const SMALL: Sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+
 /// Adds the network of a plan to a graph.
 fn describe(g: &mut Graph, c: &Config, weights: &dyn WeightSource, plan: PlanKey) -> Result<(), GraphError> {
     let (all, s) = (Scope::of(weights), plan.sizes);
@@ -127,8 +144,7 @@ impl Files {
     /// Builds the graphs of all networks at a small size, and compares the weights that they read with the
     /// files.
     pub(super) fn check(&self) -> Result<Vec<Graph>, ModelError> {
-        let small = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
-        let graphs = graphs(&self.config, &*self.weights, small)?;
+        let graphs = graphs(&self.config, &*self.weights, SMALL)?;
         for encoder in ["tts.dp.sentence_encoder", "tts.ttl.text_encoder"] {
             let name = format!("{encoder}.text_embedder.char_embedder.weight");
             let rows = self.weights.info(&name).and_then(|i| i.shape.first().copied()).unwrap_or(0);

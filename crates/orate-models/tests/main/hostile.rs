@@ -3,9 +3,13 @@
 use orate_models::chatterbox;
 use orate_models::qwen3_tts::{self, CodecConfig, GenerationConfig};
 use orate_models::supertonic::{self, Voice};
-use orate_models::{ClonedVoice, VoiceTensor};
-use orate_testing::checkpoints::{chatterbox_goldens, qwen3_tts_goldens};
+use orate_models::{ClonedVoice, Opening, VoiceTensor};
+use orate_testing::checkpoints::{
+    chatterbox_goldens, qwen3_tts_goldens, write_chatterbox, write_random_qwen3_tts,
+};
 use orate_testing::fuzz::{Limits, fuzz};
+use orate_testing::gguf;
+use orate_weights::{DType, GgufFile, WeightSource};
 use std::path::Path;
 
 /// This program's allocator does not count.
@@ -99,6 +103,61 @@ fn mutated_kept_voices() {
             one_line(&e.to_string());
         }
     });
+}
+
+/// Files of other engines: an error of one line, or a model whose weights can be read.
+#[test]
+fn mutated_gguf_files() {
+    let source = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts("base", source.path(), 1).expect("writable");
+    let turbo = tempfile::tempdir().expect("a folder");
+    write_chatterbox(turbo.path(), "turbo", "tiny").expect("writable");
+    let read = |path: &Path| {
+        let opened = |family: &'static orate_models::Family| (family.open)(path, Opening::Whole);
+        let families = [qwen3_tts::FAMILY, chatterbox::FAMILY, supertonic::FAMILY];
+        match families.into_iter().find(|f| (f.detect)(path)).map(opened) {
+            Some(Ok(files)) => drop(files.describe()),
+            Some(Err(e)) => one_line(&e.to_string()),
+            None => {}
+        }
+    };
+    type Maker<'a> = &'a dyn Fn(&Path);
+    let makers: [(&str, &str, Maker<'_>); 6] = [
+        ("gguf-qwentts", "talker.gguf", &|out| gguf::write_qwentts_cpp(source.path(), out, DType::Q8_0)),
+        ("gguf-qwen3tts", "codec.gguf", &|out| {
+            gguf::write_qwen3tts_cpp(source.path(), out, DType::Q8_0, false)
+        }),
+        ("gguf-qwen3-crisp", "codec.gguf", &|out| {
+            gguf::write_qwen3_crispasr(source.path(), out, DType::Q8_0)
+        }),
+        ("gguf-llama", "talker.gguf", &|out| gguf::write_qwen3_llamacpp(source.path(), out, DType::Q8_0)),
+        ("gguf-chatterbox", "t3.gguf", &|out| {
+            gguf::write_chatterbox_crispasr(turbo.path(), out, true, DType::Q8_0);
+        }),
+        ("gguf-supertonic", "a.gguf", &|out| {
+            let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic/golden/tiny1");
+            gguf::write_supertonic_ttscpp(&golden, &out.join("a.gguf"));
+        }),
+    ];
+    for (target, file, make) in makers {
+        let out = tempfile::tempdir().expect("a folder");
+        make(out.path());
+        let path = out.path().join(file);
+        let whole = std::fs::read(&path).expect("was written");
+        // Metadata and descriptions of tensors come first; the data is left as it is.
+        let file = GgufFile::from_bytes("whole", whole.clone()).expect("valid");
+        let data: usize = file
+            .names()
+            .iter()
+            .filter_map(|n| file.info(n))
+            .map(|i| i.dtype.bytes_for(i.len()).unwrap_or(0))
+            .sum();
+        let (head, rest) = whole.split_at(whole.len().saturating_sub(data + 32 * file.names().len()));
+        fuzz(target, &[head.to_vec()], LIMITS, |bytes| {
+            std::fs::write(&path, [bytes, rest].concat()).expect("the folder is writable");
+            read(&path);
+        });
+    }
 }
 
 /// Whatever stands in the place of a file is refused at once.

@@ -45,7 +45,7 @@ class Engine:
         *,
         device: str = "auto",
         threads: int | None = None,
-        precision: str = "f32",
+        precision: str = "stored",
         kv: str = "f32",
         isa: str | None = None,
         cache: _Path | None = None,

@@ -11,5 +11,6 @@ mod chatterbox_conversion;
 mod chatterbox_streams;
 mod devices;
 mod goldens;
+mod quantize;
 mod qwen3_generation;
 mod toy_family;

@@ -143,7 +143,7 @@ fn tools_ask_a_toy_family() {
         assert!(report.passed() && report.rows.len() == 1, "{report:?}");
     }
     let (device, kv) = (None, orate::CacheFormat::F32);
-    let look = Look { families: &ALL, device, precision: orate::PrecisionChoice::default(), kv };
+    let look = Look { codec: None, families: &ALL, device, precision: orate::PrecisionChoice::default(), kv };
     let found = inspect::model(Some(folder.path()), &look).expect("a whole model");
     assert_eq!((&*found.kind, found.tensors.len()), ("Hum", 3));
     let engine = engine(folder.path());

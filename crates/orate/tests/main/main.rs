@@ -10,6 +10,7 @@ mod common;
 mod chatterbox;
 mod counters;
 mod damaged_models;
+mod gguf;
 mod harvested_ops;
 mod networks;
 mod qwen3_batch;

@@ -74,7 +74,7 @@ orate_models::options! {
     }
 }
 
-fn open(path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
+fn open(path: &Path, _: Opening<'_>) -> Result<Box<dyn ModelFiles>, ModelError> {
     let config = Config::read(&path.join("hum.json"))?;
     let weights = SafeTensors::open(path.join("hum.safetensors"))?;
     let files = HumFiles { origin: path.display().to_string(), config, weights: Arc::new(weights) };

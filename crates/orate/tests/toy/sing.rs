@@ -212,7 +212,7 @@ orate_models::options! {
     }
 }
 
-fn open(path: &Path, _: Opening) -> Result<Box<dyn ModelFiles>, ModelError> {
+fn open(path: &Path, _: Opening<'_>) -> Result<Box<dyn ModelFiles>, ModelError> {
     let config = Config::read(&path.join("sing.json"))?;
     let weights = Arc::new(SafeTensors::open(path.join("sing.safetensors"))?);
     Ok(Box::new(SingFiles { origin: path.display().to_string(), config, weights }))

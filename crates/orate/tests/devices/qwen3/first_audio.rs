@@ -86,7 +86,8 @@ pub fn model(device: Box<dyn Device>) -> Arc<Qwen3Tts> {
     };
     let weights = Arc::new(AnyWeights::of(expected));
     let origin = "random".to_owned();
-    Qwen3Tts::new(Files { origin, talking: Some(talking), codec, weights, trimmed: false }, device.into())
+    let files = Files { origin, talking: Some(talking), codec, weights, trimmed: false, report: None };
+    Qwen3Tts::new(files, device.into())
 }
 
 /// Milliseconds from the text to the state in front of the first frame, to the first frames, and to their

@@ -1,0 +1,65 @@
+//! Models in one file: they speak as their folder.
+
+use orate::{DeviceChoice, Engine, EngineOptions, FAMILIES, Finish, ModelSource, Options};
+use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
+use orate_tools::quantize::{DType, format, quantize};
+use orate_weights::{GgufFile, WeightSource};
+use std::path::Path;
+
+fn open(path: &Path) -> Engine {
+    let model = ModelSource::Path(path.to_owned());
+    Engine::with_options(EngineOptions { model, device: DeviceChoice::Cpu, ..Default::default() })
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn speak(engine: &Engine) -> Vec<f32> {
+    let options = Options { finish: Finish::NONE, seed: 3, ..Options::default() };
+    let options = match engine.family_name() {
+        "Chatterbox" => options.set("max_codes", 8_usize),
+        "Qwen3-TTS" => options.set("max_frames", 6_usize),
+        _ => options,
+    };
+    engine.speak("Hello there.", &options).expect("speaks").samples
+}
+
+#[test]
+fn one_file_speaks_as_its_folder() {
+    let folders = tempfile::tempdir().expect("a folder");
+    let [qwen, turbo] = ["qwen", "turbo"].map(|name| folders.path().join(name));
+    write_random_qwen3_tts("custom_voice", &qwen, 2).expect("writable");
+    write_chatterbox(&turbo, "turbo", "tiny").expect("writable");
+    let supertonic = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic/golden/tiny3");
+    for folder in [qwen, turbo, supertonic] {
+        let want = speak(&open(&folder));
+        let file = folders.path().join("a.gguf");
+        quantize(FAMILIES, &folder, DType::F32, &file).expect("writes");
+        let whole = open(&file);
+        assert!(speak(&whole) == want, "{}", folder.display());
+        let facts = whole.model().files().describe().facts;
+        assert!(facts.iter().any(|(name, value)| *name == "layout" && *value == "orate"));
+
+        let report = quantize(FAMILIES, &folder, DType::Q8_0, &file).expect("writes");
+        assert_eq!(report.bytes, std::fs::metadata(&file).expect("is there").len());
+        assert!(report.types.contains_key("q8_0"), "{:?}", report.types);
+        assert!(speak(&open(&file)).iter().all(|x| x.is_finite()));
+        // A file is not put into another one.
+        let e =
+            quantize(FAMILIES, &file, DType::Q8_0, &folders.path().join("b.gguf")).unwrap_err().to_string();
+        assert!(e.contains("folder"), "{e}");
+    }
+}
+
+/// Rows of whole blocks of 256 get a K type.
+#[test]
+fn wide_rows_get_the_format_that_was_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [turbo, file] = ["turbo", "a.gguf"].map(|name| folder.path().join(name));
+    write_chatterbox(&turbo, "turbo", "tiny").expect("writable");
+    quantize(FAMILIES, &turbo, format("Q4_K").expect("known"), &file).expect("writes");
+    let file = GgufFile::open(&file).expect("valid");
+    let of = |dtype: DType| {
+        file.names().into_iter().filter(|n| file.info(n).is_some_and(|i| i.dtype == dtype)).count()
+    };
+    assert!(of(DType::Q4K) > 0 && of(DType::Q8_0) > 0, "{} and {}", of(DType::Q4K), of(DType::Q8_0));
+    assert!(format("q3_k").unwrap_err().contains("q4_k"));
+}

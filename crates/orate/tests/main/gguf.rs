@@ -1,0 +1,239 @@
+//! GGUF files of other engines: the model in such a file speaks as the folder that it was made from. In `f32`
+//! all samples are equal, unless the engine's file holds other numbers.
+
+use orate::{DeviceChoice, Engine, EngineOptions, Finish, ModelSource, Options, PrecisionPolicy};
+use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
+use orate_testing::{gguf, snr_db};
+use orate_weights::DType;
+use std::path::{Path, PathBuf};
+
+const TEXT: &str = "Hello there, # and ## too.";
+
+fn open_with(model: &Path, codec: Option<PathBuf>) -> orate::Result<Engine> {
+    let options = EngineOptions {
+        model: ModelSource::Path(model.to_owned()),
+        codec,
+        device: DeviceChoice::Cpu,
+        threads: Some(2),
+        precision: PrecisionPolicy::default().into(),
+        ..Default::default()
+    };
+    Engine::with_options(options)
+}
+
+fn open(model: &Path) -> Engine {
+    open_with(model, None).unwrap_or_else(|e| panic!("{}: {e}", model.display()))
+}
+
+fn refused(model: &Path) -> String {
+    open_with(model, None).err().unwrap_or_else(|| panic!("{} opens", model.display())).to_string()
+}
+
+/// What `inspect` says under a name.
+fn fact(engine: &Engine, name: &str) -> String {
+    let facts = engine.model().files().describe().facts;
+    facts.into_iter().find(|(n, _)| *n == name).map_or_else(String::new, |(_, value)| value.to_string())
+}
+
+/// A few frames, in the model's own voice or that of `voice`.
+fn speak(engine: &Engine, voice: &Options) -> Vec<f32> {
+    let (name, limit) =
+        if engine.family_name() == "Chatterbox" { ("max_codes", 8) } else { ("max_frames", 8) };
+    let mut options = Options { finish: Finish::NONE, seed: 5, ..voice.clone() };
+    if engine.family_name() != "Supertonic" {
+        options = options.set(name, limit as usize);
+    }
+    engine.speak(TEXT, &options).expect("speaks").samples
+}
+
+/// A checkpoint of Qwen3-TTS whose codec has the constants of released ones, as engines do not write them.
+fn qwen(variant: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_random_qwen3_tts(variant, folder.path(), 11).expect("writable");
+    let path = folder.path().join("speech_tokenizer/config.json");
+    let config = std::fs::read_to_string(&path).expect("is there");
+    std::fs::write(&path, config.replace("\"sliding_window\": 20", "\"sliding_window\": 72"))
+        .expect("writable");
+    folder
+}
+
+/// With a voice made from a tone: its x-vector alone, and with its codes.
+#[test]
+fn qwen3_files_speak_as_their_folder() {
+    let folder = qwen("base");
+    let source = open(folder.path());
+    let tone = source.model().bench_options().expect("clones a tone");
+    let want = speak(&source, &tone);
+    type Maker = fn(&Path, &Path);
+    let makers: [(&str, Maker); 5] = [
+        ("qwentts.cpp", |from, to| gguf::write_qwentts_cpp(from, to, DType::F32)),
+        ("qwen3-tts.cpp", |from, to| gguf::write_qwen3tts_cpp(from, to, DType::F32, false)),
+        ("CrispASR", |from, to| gguf::write_qwen3_crispasr(from, to, DType::F32)),
+        ("audio.cpp", |from, to| {
+            let inputs = [
+                ("model_weights", &*from.join("model.safetensors")),
+                ("speech_tokenizer_weights", &*from.join("speech_tokenizer/model.safetensors")),
+            ];
+            let files = [
+                "config.json",
+                "generation_config.json",
+                "vocab.json",
+                "merges.txt",
+                "tokenizer_config.json",
+                "speech_tokenizer/config.json",
+            ];
+            gguf::write_audiocpp(&to.join("talker.gguf"), "qwen3_tts", from, &inputs, &files);
+        }),
+        ("llama.cpp", |from, to| gguf::write_qwen3_llamacpp(from, to, DType::F32)),
+    ];
+    for (engine, make) in makers {
+        let out = tempfile::tempdir().expect("a folder");
+        make(folder.path(), out.path());
+        let model = open(&out.path().join("talker.gguf"));
+        assert!(fact(&model, "layout").contains(engine), "{}", fact(&model, "layout"));
+        assert_eq!(fact(&model, "unused tensors"), "", "{engine}");
+        let got = speak(&model, &tone);
+        if engine == "llama.cpp" {
+            // Its table is projected by other sums.
+            assert!(snr_db(&want, &got) > 60.0, "{engine}: {} dB", snr_db(&want, &got));
+        } else {
+            assert!(want == got, "{engine}: {} dB", snr_db(&want, &got));
+        }
+        // The folder stands for the same model.
+        assert_eq!(open(out.path()).facts().voices, model.facts().voices);
+        let cannot = fact(&model, "cannot");
+        let has_encoder = ["qwentts.cpp", "qwen3-tts.cpp", "audio.cpp"].contains(&engine);
+        assert_eq!(cannot.is_empty(), has_encoder, "{engine}: {cannot}");
+        let samples = vec![0.1; 48_000];
+        let cloned = model.model().cloning().expect("a Base model").clone_voice(&samples, Some("one"));
+        match cloned {
+            Ok(voice) => {
+                assert!(has_encoder, "{engine}");
+                let own = source.model().cloning().expect("a Base model");
+                // Heads of the encoder are not in files of qwen3-tts.cpp's kind only.
+                assert_eq!(voice, own.clone_voice(&samples, Some("one")).expect("clones"), "{engine}");
+            }
+            Err(e) => assert!(!has_encoder && e.to_string().contains("no encoder"), "{engine}: {e}"),
+        }
+    }
+}
+
+/// Dialects, names of speakers and repaired merges come back.
+#[test]
+fn qwen3_speakers_come_back() {
+    let folder = qwen("custom_voice");
+    let source = open(folder.path());
+    let want = speak(&source, &Options::default());
+    for (i, make) in [gguf::write_qwentts_cpp, gguf::write_qwen3_crispasr].into_iter().enumerate() {
+        let out = tempfile::tempdir().expect("a folder");
+        make(folder.path(), out.path(), DType::F32);
+        let model = open(out.path());
+        assert_eq!(model.voices(), source.voices());
+        for name in ["speakers", "dialects", "languages", "variant", "text tokens"] {
+            assert_eq!(fact(&model, name), fact(&source, name), "{name}");
+        }
+        assert!(fact(&model, "repaired").contains("1 merge"), "{i}: {}", fact(&model, "repaired"));
+        assert!(want == speak(&model, &Options::default()), "{i}");
+    }
+}
+
+#[test]
+fn broken_variants_say_what_is_wrong() {
+    let folder = qwen("base");
+    let out = tempfile::tempdir().expect("a folder");
+    gguf::write_qwen3tts_cpp(folder.path(), out.path(), DType::F32, true);
+    let old = open(&out.path().join("talker.gguf"));
+    assert!(fact(&old, "cannot").contains("never divided"), "{}", fact(&old, "cannot"));
+    assert!(fact(&old, "repaired").contains("33 added tokens"), "{}", fact(&old, "repaired"));
+
+    // The codec is found by its content, or named.
+    let away = tempfile::tempdir().expect("a folder");
+    let moved = away.path().join("anything.gguf");
+    std::fs::rename(out.path().join("codec.gguf"), &moved).expect("the same disk");
+    let talker = out.path().join("talker.gguf");
+    assert!(refused(&talker).contains("--codec"), "{}", refused(&talker));
+    let model = open_with(&talker, Some(moved.clone())).expect("the named codec");
+    assert!(fact(&model, "second file").contains("anything.gguf"));
+    let e = open_with(&talker, Some(talker.clone())).expect_err("no codec").to_string();
+    assert!(e.contains("not a codec"), "{e}");
+    for name in ["a-1.gguf", "a-2.gguf"] {
+        std::fs::copy(&moved, out.path().join(name)).expect("room");
+    }
+    let e = refused(&talker);
+    assert!(e.contains("a-1.gguf") && e.contains("--codec"), "{e}");
+    let e = open_with(folder.path(), Some(moved)).expect_err("needs none").to_string();
+    assert!(e.contains("needs no second file"), "{e}");
+}
+
+#[test]
+fn chatterbox_files_speak_as_their_folder() {
+    for (variant, turbo) in [("en", false), ("turbo", true)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox(folder.path(), variant, "tiny").expect("writable");
+        let source = open(folder.path());
+        let want = speak(&source, &Options::default());
+        let out = tempfile::tempdir().expect("a folder");
+        gguf::write_chatterbox_crispasr(folder.path(), out.path(), turbo, DType::F32);
+        let model = open(&out.path().join("t3.gguf"));
+        assert_eq!(fact(&model, "layout"), "\"CrispASR (T3)\"");
+        // Weight norm is folded by other roundings.
+        let got = speak(&model, &Options::default());
+        assert!(snr_db(&want, &got) > 60.0, "{variant}: {} dB", snr_db(&want, &got));
+        if !turbo {
+            let out = tempfile::tempdir().expect("a folder");
+            for (from, to) in [("t3_cfg", "t3-f32"), ("s3gen", "s3gen-f32"), ("ve", "ve-f32")] {
+                let from = folder.path().join(format!("{from}.safetensors"));
+                gguf::write_official_names(&from, &out.path().join(format!("{to}.gguf")));
+            }
+            for file in ["tokenizer.json", "conds.pt"] {
+                std::fs::copy(folder.path().join(file), out.path().join(file)).expect("room");
+            }
+            let model = open(&out.path().join("t3-f32.gguf"));
+            assert_eq!(fact(&model, "layout"), "\"official names (T3)\"");
+            assert!(speak(&model, &Options::default()) == want);
+        }
+        if turbo {
+            let out = tempfile::tempdir().expect("a folder");
+            gguf::write_chatterbox_cpp(folder.path(), out.path());
+            let model = open(out.path());
+            assert_eq!(fact(&model, "layout"), "\"chatterbox.cpp (T3)\"");
+            let got = speak(&model, &Options::default());
+            assert!(snr_db(&want, &got) > 60.0, "{} dB", snr_db(&want, &got));
+        }
+    }
+}
+
+#[test]
+fn supertonic_files_speak_as_their_folder() {
+    for name in ["tiny1", "tiny", "tiny3"] {
+        let folder = crate::common::oracle(&format!("golden/{name}"));
+        let source = open(&folder);
+        let out = tempfile::tempdir().expect("a folder");
+        let file = out.path().join("a.gguf");
+        gguf::write_supertonic_ttscpp(&folder, &file);
+        let model = open(&file);
+        assert_eq!(fact(&model, "layout"), "\"tts-cpp\"");
+        assert!(speak(&source, &Options::default()) == speak(&model, &Options::default()), "{name}");
+    }
+}
+
+/// Blocks are computed in blocks unless another format is asked for.
+#[test]
+fn blocks_stay_blocks() {
+    let folder = qwen("custom_voice");
+    let stored = |file: &Path| {
+        let options = EngineOptions {
+            model: ModelSource::Path(file.to_owned()),
+            device: DeviceChoice::Cpu,
+            ..Default::default()
+        };
+        Engine::with_options(options).expect("opens").precision().to_string()
+    };
+    for (dtype, want) in [(DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0"), (DType::F32, "f32")] {
+        let out = tempfile::tempdir().expect("a folder");
+        gguf::write_qwentts_cpp(folder.path(), out.path(), dtype);
+        let got = stored(out.path());
+        assert!(got.starts_with(want), "{dtype}: {got}");
+    }
+    assert_eq!(stored(folder.path()), "f32");
+}
