@@ -108,7 +108,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
         for (int r = 0; r < 2; r++) {
             float most = -INFINITY;
 #pragma unroll
-            for (int j = 0; j < KEYS / 8; j++) most = fmaxf(most, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
+            for (int j = 0; j < KEYS / 8; j++)
+                most = fmaxf(most, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
             most = fmaxf(largest[r], most * scale);

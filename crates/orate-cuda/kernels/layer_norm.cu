@@ -1,5 +1,5 @@
-// Layer norm of each row: f((x − mean) / √(variance + eps) · weight + bias) + row. Only `layer_norm_warps` has
-// an activation f, adds a row and stores 16 bits.
+// Layer norm of each row: f((x − mean) / √(variance + eps) · weight + bias) + row. Only `layer_norm_warps`
+// has an activation f, adds a row and stores 16 bits.
 //
 // x and out [rows, C], C up to 4 · 256 · 4 if it is a multiple of 4, else 4 · 256. A block has one row in
 // registers, or a warp has; mean and variance are two passes, which avoids cancellation.

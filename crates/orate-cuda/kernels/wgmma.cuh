@@ -2,8 +2,8 @@
 // be as `start_products` found them until `wait_for_products` returns.
 //
 // The left operand is in registers, as in `mma.cuh`: 16 channels by 16 of K for each warp. The right one is
-// in shared memory, in lines of 128 bytes, one after the other. In line i the 16 bytes of chunk c are at c ^ i,
-// so that eight lines of a chunk are in different banks. Without this order attention took twice as long.
+// in shared memory, in lines of 128 bytes, one after the other. In line i the 16 bytes of chunk c are at
+// c ^ i % 8, so that eight lines of a chunk are in different banks: without it attention took twice as long.
 
 // Writes to registers and shared memory before these are visible to the matmuls after them.
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -52,8 +52,8 @@ pub struct Fused {
     pub gated: bool,
     /// Of a layer norm: what is applied to the result.
     pub activation: Option<Activation>,
-    /// Of a matmul, convolution or layer norm: a table, of which the row that the scalar names is added at the
-    /// end.
+    /// Of a matmul, convolution or layer norm: a table, of which the row that the scalar names is added at
+    /// the end.
     pub row: Option<(Value, Scalar)>,
     /// Of attention: the table that rotates its queries.
     pub rotary: Option<Value>,
