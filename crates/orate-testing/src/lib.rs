@@ -22,7 +22,7 @@ pub mod sampling;
 pub mod shapes;
 pub mod tolerance;
 
-pub use cases::{Case, NOT_BUILT_ON_GPUS, fused_cases, harvest, op_cases, op_cases_built};
+pub use cases::{Case, NOT_BUILT_ON_GPUS, fused_cases, growing_scores, harvest, op_cases, op_cases_built};
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
 pub use copies::{

@@ -205,6 +205,7 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
         lens[kv - 1] = if kv > 1 { 0 } else { 33 };
         cases.push(Case::new(name, g).with("lens", lens));
     }
+    cases.extend(growing_scores(false)?);
     // With a bias too, as in Chatterbox's token encoder.
     for (b, kv, tq, tk, heads, d) in
         [(2, 2, 352, 352, 8, 64), (3, 3, 128, 90, 1, 32), (2, 1, 260, 33, 2, 20), (2, 2, 64, 64, 2, 7)]
@@ -243,6 +244,41 @@ pub(super) fn many_queries(cases: &mut Vec<Case>) -> Result<()> {
         cases.push(Case::new(name, g));
     }
     Ok(())
+}
+
+/// Attention of many queries whose largest score grows along the keys, from about 1 to 90; bf16 holds queries
+/// and keys exactly. Executors that round `scale · q` exceed the limits of these cases.
+///
+/// # Errors
+/// None, unless the op's shape rules change.
+pub fn growing_scores(follows_weights: bool) -> Result<Vec<Case>> {
+    let mut cases = vec![];
+    for (b, kv, tq, tk, heads, d, lens) in
+        [(1, 1, 130, 300, 2, 64, false), (2, 2, 140, 200, 1, 32, true), (1, 1, 300, 333, 1, 64, false)]
+    {
+        let name =
+            format!("Attention of many queries with growing scores, B {b} Tq {tq} Tk {tk} H {heads} D {d}");
+        let mut g = Graph::new(&*name);
+        let q = g.input("q", DType::F32, [b, tq, heads * d])?;
+        let [k, v] = ["k", "v"].map(|name| g.input(name, DType::F32, [kv, tk, heads * d]));
+        let lengths = if lens { Some(g.input("lens", DType::I32, [kv])?) } else { None };
+        let (scale, mask) = (0.125, AttentionMask::None);
+        let op = Op::Attention { heads, scale, mask, relative: None, bias: false, follows_weights };
+        let y = g.attention(op, q, k?, v?, lengths)?;
+        g.output("y", y)?;
+        let mut random = Random::named(18, &name);
+        let mut eighths = |n: usize, power: &dyn Fn(usize) -> i32| -> Vec<f32> {
+            let x = random.floats(n, -2.0, 2.0);
+            x.into_iter().enumerate().map(|(i, x)| (x * 8.0).round() / 8.0 * 2f32.powi(power(i))).collect()
+        };
+        let queries = eighths(b * tq * heads * d, &|_| 0);
+        let keys = eighths(kv * tk * heads * d, &|i| (i / (heads * d) % tk * 7 / tk) as i32 - 2);
+        let mut case = Case::new(name, g).with("q", queries).with("k", keys);
+        // A score of 100 has a rounding error of 100 ulps, which its exponential turns into a relative error.
+        case.tolerance += 250.0 * tolerance::ROUNDING;
+        cases.push(if lens { case.with("lens", vec![tk as i32 - 9; kv]) } else { case });
+    }
+    Ok(cases)
 }
 
 /// Scores of relative positions, and attention with them: Chatterbox's token encoder has 8 heads of 64.

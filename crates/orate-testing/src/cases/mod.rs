@@ -19,6 +19,7 @@ mod pointwise;
 mod rows;
 mod tables;
 
+pub use attention::growing_scores;
 pub use case::Case;
 pub use fused::fused_cases;
 pub use harvest::{harvest, single_op};
