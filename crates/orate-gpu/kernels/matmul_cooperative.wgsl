@@ -46,6 +46,12 @@ fn result(share: u32, i: u32, c: u32) -> vec2<u32> {
     );
 }
 
+//@ if PARTS
+fn of_part(part: u32, first: u32, second: u32, third: u32) -> u32 {
+    return select(select(first, second, part == 1u), third, part == 2u);
+}
+//@ end
+
 @compute @workgroup_size(${THREADS})
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -56,7 +62,22 @@ fn main(
     let sm = subgroup / ${GN}u % ${GM}u;
     let sn = subgroup % ${GN}u;
     let first_row = workgroup.y * ${BM}u;
+//@ if PARTS
+    // Workgroups in x have columns of the first weight, then of the next.
+    let tiles = (p.n + ${BN}u - 1u) / ${BN}u;
+    let tiles_1 = tiles + (p.n_1 + ${BN}u - 1u) / ${BN}u;
+    let part = u32(workgroup.x >= tiles) + u32(workgroup.x >= tiles_1);
+    let first_col = (workgroup.x - of_part(part, 0u, tiles, tiles_1)) * ${BN}u;
+    let weight = of_part(part, p.weight, p.weight_1, p.weight_2);
+    own_part = part;
+    own_n = of_part(part, p.n, p.n_1, p.n_2);
+    own_out = p.out + of_part(part, 0u, p.m * p.n, p.m * (p.n + p.n_1));
+    let stride = (own_n + ${COLUMNS_PADDING}u - 1u) / ${COLUMNS_PADDING}u * ${COLUMNS_PADDING}u;
+//@ else
     let first_col = workgroup.x * ${BN}u;
+    let weight = p.weight;
+    let stride = p.stride;
+//@ end
 
 //@ for i FM
 //@ for c MEETINGS
@@ -77,7 +98,7 @@ fn main(
     let b_row_${i} = (lane + ${i}u * ${THREADS}u) / (${BN}u / 4u);
     let b_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${BN}u / 4u);
     let b_from_${i} =
-        (p.weight + b_row_${i} * p.stride + min(first_col + b_quad_${i} * 4u, p.stride - 4u)) / 4u;
+        (weight + b_row_${i} * stride + min(first_col + b_quad_${i} * 4u, stride - 4u)) / 4u;
     let b_to_${i} = b_row_${i} * B_STRIDE + b_quad_${i};
 //@ end
 
@@ -87,7 +108,7 @@ fn main(
 //@ for u AHEAD
     let k_${u} = min(${u}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
-    var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * (p.stride / 4u)];
+    var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * (stride / 4u)];
 //@ end
 //@ for i A_LOADS
     var a_next_${u}_${i} = load_a(a_from_${i}, k_${u} + a_quad_${i} * 4u);
@@ -126,7 +147,7 @@ fn main(
             workgroupBarrier();
             let k = min(slice + ${u}u + ${AHEAD}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
-            b_next_${u}_${i} = matrix[b_from_${i} + k * (p.stride / 4u)];
+            b_next_${u}_${i} = matrix[b_from_${i} + k * (stride / 4u)];
 //@ end
 //@ for i A_LOADS
             a_next_${u}_${i} = load_a(a_from_${i}, k + a_quad_${i} * 4u);

@@ -1,5 +1,6 @@
 // Shared by matmuls: parameters, the operand x in f32, whose rows may be gathered from the taps of a
-// convolution, and the epilogue of sums. CONV, HISTORY, ZERO and ODD as in matmul.wgsl.
+// convolution, and the epilogue of sums. CONV, HISTORY, ZERO and ODD as in matmul.wgsl. With PARTS, x is
+// multiplied by several weights, which have no bias and residual.
 
 struct Params {
     x: u32,
@@ -19,6 +20,11 @@ struct Params {
     left: u32,
     // HISTORY
     history: u32,
+    // PARTS: offset and columns of two more weights, whose results follow. 0 columns: no such weight.
+    weight_1: u32,
+    n_1: u32,
+    weight_2: u32,
+    n_2: u32,
 }
 
 var<immediate> p: Params;
@@ -30,6 +36,29 @@ var<immediate> p: Params;
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
+
+//@ if PARTS
+// Of the weight of this workgroup: its number, columns, and first result.
+var<private> own_part: u32;
+var<private> own_n: u32;
+var<private> own_out: u32;
+
+fn columns() -> u32 {
+    return own_n;
+}
+
+fn first_result() -> u32 {
+    return own_out;
+}
+//@ else
+fn columns() -> u32 {
+    return p.n;
+}
+
+fn first_result() -> u32 {
+    return p.out;
+}
+//@ end
 
 //@ if CONV
 // Whether a tap reads a row of x, not zeros.
@@ -114,7 +143,7 @@ fn load_residual(row: u32, col: u32) -> vec4<f32> {
 }
 
 fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f32>) {
-    if row >= p.m || col >= p.n {
+    if row >= p.m || col >= columns() {
         return;
     }
     var y = sum + bias;
@@ -123,10 +152,17 @@ fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f3
 //@ if PRELU
     slope = vectors[p.slope >> 2u].x;
 //@ end
-    y = vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
+    let activated =
+        vec4<f32>(activate(y.x, slope), activate(y.y, slope), activate(y.z, slope), activate(y.w, slope));
+//@ if PARTS
+    // Only the first weight has an activation.
+    y = select(y, activated, own_part == 0u);
+//@ else
+    y = activated;
+//@ end
 //@ end
     y += residual;
-    let at = p.out + row * p.n + col;
+    let at = first_result() + row * columns() + col;
 //@ if ODD
 //@ for i 4
     if col + ${i}u < p.n {

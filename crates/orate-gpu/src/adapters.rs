@@ -21,6 +21,12 @@ pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
     }
 }
 
+/// Threads per subgroup. `None` if it varies: a kernel could not know how many subgroups a workgroup has.
+pub(crate) fn lanes(adapter: &Adapter) -> Option<usize> {
+    let info = adapter.get_info();
+    (info.subgroup_min_size == info.subgroup_max_size).then_some(info.subgroup_max_size as usize)
+}
+
 /// Cooperative matrices as kernels use them: a subgroup multiplies f16 values and accumulates in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrices {
@@ -36,12 +42,10 @@ impl Matrices {
         Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
 
     /// Returns those of an adapter, the larger ones if there are two sizes. `None` for adapters with variable
-    /// subgroup sizes, because a kernel must know how many subgroups a workgroup has, and for Metal, on which
-    /// nothing was measured.
+    /// subgroup sizes, and for Metal, on which nothing was measured.
     pub fn of(adapter: &Adapter) -> Option<Self> {
-        let info = adapter.get_info();
-        let fits = info.backend == Backend::Vulkan && info.subgroup_min_size == info.subgroup_max_size;
-        if !fits || !adapter.features().contains(Self::FEATURES) {
+        let lanes = lanes(adapter)?;
+        if adapter.get_info().backend != Backend::Vulkan || !adapter.features().contains(Self::FEATURES) {
             return None;
         }
         let sizes = adapter.cooperative_matrix_properties().into_iter().filter_map(|m| {
@@ -49,7 +53,7 @@ impl Matrices {
             (types && m.m_size == m.n_size && m.n_size == m.k_size).then_some(m.m_size as usize)
         });
         let fragment = sizes.filter(|n| [8, 16].contains(n)).max()?;
-        Some(Matrices { fragment, lanes: info.subgroup_max_size as usize })
+        Some(Matrices { fragment, lanes })
     }
 
     /// Text for the list of a device's features.

@@ -26,6 +26,8 @@ pub(crate) struct Gpu {
     /// Precision of matmuls.
     pub policy: PrecisionPolicy,
     pub subgroups: bool,
+    /// Threads per subgroup, if kernels may use subgroups and all have the same size.
+    pub lanes: Option<usize>,
     /// Cooperative matrices for f16 matmuls, if the policy asks for f16.
     pub matrices: Option<Matrices>,
     pub timestamps: bool,
@@ -33,6 +35,8 @@ pub(crate) struct Gpu {
     pub largest_buffer: u64,
     /// Workgroup memory in bytes.
     pub workgroup_bytes: u32,
+    /// Most threads of a workgroup.
+    pub workgroup_threads: u32,
     /// Layout of a session's bind group: its one buffer.
     pub session_layout: AtHome<BindGroupLayout>,
     /// Layout of the bind group of a step's weights: matrices, vectors.
@@ -114,12 +118,16 @@ impl Gpu {
             policy,
             matrices,
             subgroups: features.contains(Features::SUBGROUP),
+            lanes: adapters::lanes(adapter).filter(|_| features.contains(Features::SUBGROUP)),
             timestamps: features.contains(Features::TIMESTAMP_QUERY),
             // Kernels index elements of 4 bytes with 32 bits.
             largest_buffer: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(8 << 30)
                 / 256
                 * 256,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            workgroup_threads: limits
+                .max_compute_invocations_per_workgroup
+                .min(limits.max_compute_workgroup_size_x),
             device: AtHome::new(device),
             queue: AtHome::new(queue),
             name,

@@ -1,6 +1,8 @@
 //! Attention: in vectors of four if the head width allows, element by element otherwise. Many queries, and a
-//! single query over a cache, have kernels of their own.
+//! single query over a cache, have kernels of their own; for cooperative matrices see
+//! `attention_cooperative.rs`.
 
+use super::attention_cooperative as cooperative;
 use super::operands::{Abilities, Operands, cache_rows};
 use crate::dispatch::{Call, Params};
 use crate::variant::Variant;
@@ -68,6 +70,9 @@ pub(super) fn name(
     if is_row(op, q.dims()[1], d) {
         return Ok(format!("attention-row-{d}{dtype}"));
     }
+    if cooperative::tile(op, q.dims(), inputs[1].dtype, can).is_some() {
+        return Ok(format!("attention-cooperative-{d}"));
+    }
     let limit = can.workgroup_bytes as usize;
     if is_tiled(op, q.dims()[1], d, inputs[1].dtype, limit) {
         return Ok(format!("attention-tile-{d}"));
@@ -125,10 +130,40 @@ pub(super) fn variant(d: usize, mask: AttentionMask, parts: Parts, dtype: DType)
         .flag("BIAS", parts.bias)
 }
 
+/// Maximum threads of `kernels/attention_row_subgroup.wgsl`. On an H200 that of Chatterbox Turbo takes 15 µs
+/// by timestamps, 22 with 256 threads.
+const ROW_THREADS: usize = 512;
+
+/// Keys of a thread per iteration there.
+const ROW_AHEAD: usize = 8;
+
+/// Threads of a workgroup and of its subgroups, for the kernel of a single query that uses shuffles.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subgroups {
+    pub threads: usize,
+    pub lanes: usize,
+}
+
+impl Subgroups {
+    /// Returns them if the threads of a key of D elements are in one.
+    fn of(can: Abilities<'_>, d: usize) -> Option<Self> {
+        let lanes = can.lanes.filter(|lanes| *lanes >= d / 4)?;
+        Some(Subgroups { threads: ROW_THREADS.min(can.workgroup_threads as usize), lanes })
+    }
+}
+
 /// Kernel for a single query over a cache; its position is an operand or constant.
-pub(super) fn row_variant(d: usize, positions: bool, dtype: DType) -> Variant {
-    let v = Variant::new("attention_row").number("D", d).number("D4", d / 4).flag("POSITIONS", positions);
-    cache_rows(v, dtype, true)
+pub(super) fn row_variant(d: usize, positions: bool, dtype: DType, subgroups: Option<Subgroups>) -> Variant {
+    let v = match subgroups {
+        Some(Subgroups { threads, lanes }) => Variant::new("attention_row_subgroup")
+            .number("THREADS", threads)
+            .number("LANES", lanes)
+            .number("AHEAD", ROW_AHEAD)
+            .number("ROUNDS", (d / 4).ilog2() as usize)
+            .number("MERGES", (lanes * 4 / d).ilog2() as usize),
+        None => Variant::new("attention_row").number("D4", d / 4),
+    };
+    cache_rows(v.number("D", d).flag("POSITIONS", positions), dtype, true)
 }
 
 /// Whether there is a single query over a cache, and the kernel supports the head width.
@@ -151,8 +186,9 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
         .number(first.unwrap_or(0))
         .float(scale)
         .number(q[2] / k[2]);
+    let d = q[2] / heads;
     Call {
-        variant: row_variant(q[2] / heads, first.is_none(), o.dtype(1)),
+        variant: row_variant(d, first.is_none(), o.dtype(1), Subgroups::of(o.can, d)),
         params,
         groups: [heads as u32, q[0] as u32, 1],
         weights: [None, None],
@@ -200,9 +236,10 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(seen)
         .place(if *bias { o.place(3) } else { o.last() });
     let limit = o.can.workgroup_bytes as usize;
-    let (variant, queries) = match is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) {
-        true => (tile_variant(d, parts), TILE),
-        false => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),
+    let (variant, queries) = match cooperative::tile(&o.step.node.op, q, o.dtype(1), o.can) {
+        Some((t, has)) => (cooperative::variant(t, has, d, parts), t.queries(has)),
+        None if is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) => (tile_variant(d, parts), TILE),
+        None => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),
     };
     Call {
         variant,

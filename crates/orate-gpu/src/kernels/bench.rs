@@ -1,12 +1,15 @@
-//! Times the tilings of matmuls: `cargo test --release -p orate-gpu tiles -- --ignored --nocapture`.
+//! Times the tilings of matmuls and attention: `cargo test --release -p orate-gpu tiles -- --ignored
+//! --nocapture`.
 
+use super::attention::{self, Parts};
+use super::attention_cooperative;
 use super::cooperative;
 use super::matmul::{Tile, variant};
 use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
 use crate::variant::Variant;
 use crate::weights::{Element, PADDING};
-use orate_graph::{DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
+use orate_graph::{AttentionMask, DType, DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
@@ -65,6 +68,11 @@ struct Bench {
 /// Maximum elements of operand and result.
 const OPERAND: usize = 1 << 23;
 
+/// Operand and result of dispatch `i`: the result of one is the operand of the next.
+fn places(i: usize) -> [usize; 2] {
+    if i.is_multiple_of(2) { [0, OPERAND] } else { [OPERAND, 0] }
+}
+
 /// Bytes of weights.
 const WEIGHTS: u64 = 256 << 20;
 
@@ -88,9 +96,41 @@ impl Bench {
         Bench { gpu, session, weights, room }
     }
 
+    /// Compiles kernels on all threads.
+    fn compile(&self, variants: &[Variant]) {
+        if let Err(e) = self.gpu.pipelines.get(&self.gpu.device, variants) {
+            println!("{e}");
+        }
+    }
+
     /// Microseconds of a dispatch in a sequence of dependent ones; `tile` is rows and columns of a workgroup.
     fn time(&self, v: Variant, s: Shape, tile: [usize; 2]) -> Option<f64> {
         let Shape { m, k, n, .. } = s;
+        let stride = n.next_multiple_of(PADDING[1]);
+        let slots = self.room / (k.next_multiple_of(PADDING[0]) * stride);
+        let times = if m * k * n > 1 << 30 { TIMES / 6 } else { TIMES };
+        let groups = [n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1];
+        self.time_dispatches(v, times, groups, |i| {
+            let [x, out] = places(i);
+            let w = i % slots * k.next_multiple_of(PADDING[0]) * stride;
+            let [time, channels, left] = match s.taps {
+                1 => [1, 1, 0],
+                taps => [m, k / taps, s.dilation * (taps - 1)],
+            };
+            [x, out, out, w, 0, 0, m, n, k, stride, time, channels, s.dilation, left, 0]
+                .map(|x| x as u32)
+                .to_vec()
+        })
+    }
+
+    /// Microseconds of a dispatch in a sequence of dependent ones, whose parameters `words` returns.
+    fn time_dispatches(
+        &self,
+        v: Variant,
+        times: u32,
+        groups: [u32; 3],
+        words: impl Fn(usize) -> Vec<u32>,
+    ) -> Option<f64> {
         let pipeline = match self.gpu.pipelines.get(&self.gpu.device, &[v]) {
             Ok(mut p) => p.remove(0),
             Err(e) => {
@@ -98,9 +138,6 @@ impl Bench {
                 return None;
             }
         };
-        let stride = n.next_multiple_of(PADDING[1]);
-        let slots = self.room / (k.next_multiple_of(PADDING[0]) * stride);
-        let times = if m * k * n > 1 << 30 { TIMES / 6 } else { TIMES };
         let mut best = f64::MAX;
         for _ in 0..3 {
             self.gpu.wait().expect("runs");
@@ -111,15 +148,8 @@ impl Bench {
             pass.set_bind_group(1, &self.weights, &[]);
             pass.set_pipeline(&pipeline);
             for i in 0..times as usize {
-                let (x, out) = if i % 2 == 0 { (0, OPERAND) } else { (OPERAND, 0) };
-                let w = i % slots * k.next_multiple_of(PADDING[0]) * stride;
-                let [time, channels, left] = match s.taps {
-                    1 => [1, 1, 0],
-                    taps => [m, k / taps, s.dilation * (taps - 1)],
-                };
-                let words = [x, out, out, w, 0, 0, m, n, k, stride, time, channels, s.dilation, left, 0];
-                pass.set_immediates(0, bytemuck::cast_slice(&words.map(|x| x as u32)));
-                pass.dispatch_workgroups(n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1);
+                pass.set_immediates(0, bytemuck::cast_slice(&words(i)));
+                pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
             }
             drop(pass);
             let commands = encoder.finish();
@@ -182,9 +212,7 @@ fn tiles() {
 #[test]
 #[ignore = "needs a GPU"]
 fn cooperative_tiles() {
-    let bench = Bench::open(Precision::F16);
-    let has = bench.gpu.matrices.expect("cooperative matrices");
-    let shapes = [
+    time_cooperative(&[
         product(72, 512, 1024),
         product(72, 1024, 512),
         product(72, 512, 256),
@@ -208,22 +236,48 @@ fn cooperative_tiles() {
         convolution(48_000, 96, 9),
         convolution(200, 768, 1),
         convolution(1000, 384, 3),
-    ];
+    ]);
+}
+
+/// The same for the estimator of Chatterbox, with guidance and without.
+#[test]
+#[ignore = "needs a GPU"]
+fn cooperative_tiles_of_an_estimator() {
+    time_cooperative(&[
+        product(1408, 256, 1536),
+        product(1408, 512, 256),
+        product(1408, 256, 1024),
+        product(1408, 1024, 256),
+        Shape { taps: 3, ..product(1408, 768, 256) },
+        product(704, 256, 1536),
+        product(704, 512, 256),
+        product(704, 256, 1024),
+        product(704, 1024, 256),
+    ]);
+}
+
+fn time_cooperative(shapes: &[Shape]) {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
     let bias = Some(Weight::fill(0.0, [4]));
     let e = Epilogue { bias, activation: None, residual: true };
-    for s in shapes {
+    for &s in shapes {
         let conv = (s.taps > 1).then_some(Edges::Repeat);
         let plain = super::matmul::tile(s.m, s.n, s.k);
         let v = variant(plain, Element::F16, true, false, conv, &e);
         let us = bench.time(v, s, [plain.bm, plain.bn]).expect("runs");
         let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
         let chosen = cooperative::tile_for([s.m, s.n, s.k], has);
-        for t in cooperative_candidates(has) {
-            // Slices end at the end of the weight's padding.
-            let fits = t.shared(has) <= bench.gpu.workgroup_bytes as usize
-                && s.k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has));
-            let v = cooperative::variant(t, has, conv, &e);
-            let Some(us) = fits.then(|| bench.time(v, s, t.results(has))).flatten() else { continue };
+        let mut candidates = cooperative_candidates(has);
+        // Slices end at the end of the weight's padding.
+        candidates.retain(|t| {
+            t.shared(has) <= bench.gpu.workgroup_bytes as usize
+                && s.k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has))
+        });
+        let variant = |t: &cooperative::Tile| cooperative::variant(*t, has, conv, false, &e);
+        bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
+        for t in candidates {
+            let Some(us) = bench.time(variant(&t), s, t.results(has)) else { continue };
             rows.push((us, format!("{t:?}{}", if t == chosen { ", used" } else { "" })));
         }
         print(s, "f16", rows);
@@ -243,7 +297,7 @@ fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
             all.extend(with(of_subgroup, [1, 2], 4, rest));
         }
     }
-    for of_subgroup in [[2, 2], [2, 3], [2, 4], [4, 2], [4, 3]] {
+    for of_subgroup in [[2, 2], [2, 3], [2, 4], [4, 2], [4, 3], [4, 4], [1, 4]] {
         for rest in [[1, 1], [2, 1], [4, 1]] {
             all.extend(with(of_subgroup, [2, 2], 1, rest));
             all.extend(with(of_subgroup, [2, 2], 2, rest));
@@ -257,4 +311,60 @@ fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
     };
     all.retain(|t| t.of_subgroup[1].is_multiple_of(t.met) && t.divides(has) && registers(t) <= 160);
     all
+}
+
+/// Times attention of many queries on cooperative matrices against the plain kernel.
+#[test]
+#[ignore = "needs a GPU"]
+fn attention_tiles() {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
+    let mut candidates = vec![];
+    for subgroups in [[2, 2], [4, 1], [2, 1], [4, 2], [2, 4], [1, 4], [8, 1]] {
+        for rows in [1, 2, 4] {
+            for columns in [1, 2, 4] {
+                candidates.push(attention_cooperative::Tile { subgroups, rows, columns });
+            }
+        }
+    }
+    for [batch, t, heads, d] in [
+        [2, 704, 8, 64],
+        [1, 704, 8, 64],
+        [2, 1504, 8, 64],
+        [2, 160, 8, 64],
+        [1, 128, 8, 64],
+        [2, 704, 8, 32],
+    ] {
+        let words = |i: usize| {
+            let [x, out] = places(i);
+            let own = usize::from(batch > 1);
+            let mut words = [x, x, x, out, 0, t, t, heads, own, 0].map(|n| n as u32).to_vec();
+            words.extend([0.125f32.to_bits(), 0, 0, 0, 1, 0, 0]);
+            words
+        };
+        let time = |v: Variant, queries: usize| {
+            let groups = [t.div_ceil(queries), heads, batch].map(|n| n as u32);
+            bench.time_dispatches(v, TIMES, groups, words)
+        };
+        let plain = attention::tile_variant(d, Parts::default());
+        let few = attention::variant(d, AttentionMask::None, Parts::default(), DType::F32);
+        let mut rows = vec![
+            (time(plain, 32).expect("runs"), "plain tile".to_owned()),
+            (time(few, 4).expect("runs"), "plain".to_owned()),
+        ];
+        let bytes = bench.gpu.workgroup_bytes as usize;
+        let chosen = attention_cooperative::tile_for(batch * heads, t, d, has, bytes);
+        candidates.retain(|tile| tile.fits(d, has, bytes));
+        let variant = |tile: &attention_cooperative::Tile| {
+            attention_cooperative::variant(*tile, has, d, Parts::default())
+        };
+        bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
+        for tile in &candidates {
+            let Some(us) = time(variant(tile), tile.queries(has)) else { continue };
+            let used = if chosen == Some(*tile) { ", used" } else { "" };
+            rows.push((us, format!("{tile:?}{used}")));
+        }
+        let s = Shape { m: batch * t, k: 2 * d, n: heads * t, taps: 1, dilation: 1 };
+        print(s, &format!("attention of {batch} × {heads} heads of {d}, {t} queries and keys"), rows);
+    }
 }

@@ -77,30 +77,37 @@ const fn tile(
 /// Workgroups that a large GPU runs concurrently.
 const WAVE: usize = 132;
 
-/// From small to large, each with the maximum K for which it is used. The first tile whose workgroups all run
-/// concurrently is selected, else the last: a second wave costs more than a larger tile. Measured on an H200
-/// (`bench.rs`): 72 × 512 × 1024 in 6.4 µs instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in
-/// 17 instead of 42, a convolution of 4000 × 2688 × 384 in 60 instead of 270 µs. No gain from double
+/// From small to large, each with the maximum K and workgroups for which it is used. The first that suits is
+/// selected, else [`LARGE`]. Mostly all workgroups run concurrently: a second wave costs more than a larger
+/// tile, unless processors have room for two. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in 6.4 µs
+/// instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of
+/// 4000 × 2688 × 384 in 60 instead of 270 µs, 1408 × 256 × 1536 in 13.5 instead of 41. No gain from double
 /// buffering in workgroup memory, nor from loading weights from memory directly into matrices.
-pub(super) const TILES: [(usize, Tile); 9] = [
-    (usize::MAX, tile([1, 1], [1, 1], 8, 2, 1, 4)),
-    (usize::MAX, tile([1, 2], [1, 1], 8, 2, 1, 4)),
-    (1024, tile([1, 2], [1, 2], 4, 2, 2, 4)),
-    (usize::MAX, tile([2, 2], [1, 1], 4, 4, 2, 1)),
-    (usize::MAX, tile([2, 2], [1, 2], 4, 2, 2, 1)),
-    (usize::MAX, tile([2, 2], [2, 2], 2, 4, 1, 1)),
-    (usize::MAX, tile([5, 2], [1, 2], 4, 1, 1, 1)),
-    (usize::MAX, tile([2, 4], [2, 2], 1, 4, 1, 1)),
-    (usize::MAX, tile([2, 3], [4, 2], 1, 4, 1, 1)),
+pub(super) const TILES: [(usize, usize, Tile); 12] = [
+    (usize::MAX, WAVE, tile([1, 1], [1, 1], 8, 2, 1, 4)),
+    (usize::MAX, WAVE, tile([1, 2], [1, 1], 8, 2, 1, 4)),
+    (1024, WAVE, tile([1, 2], [1, 2], 4, 2, 2, 4)),
+    (usize::MAX, WAVE, tile([2, 2], [1, 1], 4, 4, 2, 1)),
+    (usize::MAX, WAVE, tile([2, 2], [1, 2], 4, 2, 2, 1)),
+    (usize::MAX, WAVE, tile([3, 2], [1, 2], 4, 2, 1, 1)),
+    (usize::MAX, WAVE, tile([2, 2], [2, 2], 2, 4, 1, 1)),
+    (usize::MAX, WAVE, tile([5, 2], [1, 2], 4, 1, 1, 1)),
+    (256, WAVE, tile([2, 2], [2, 4], 1, 4, 1, 1)),
+    (usize::MAX, WAVE, tile([2, 4], [2, 2], 1, 4, 1, 1)),
+    (usize::MAX, WAVE, LARGE),
+    (256, 2 * WAVE, tile([2, 2], [2, 4], 1, 2, 1, 1)),
 ];
+
+/// For sizes that no other tile is used for.
+const LARGE: Tile = tile([2, 3], [4, 2], 1, 4, 1, 1);
 
 /// Returns the tile for M × N results of K terms.
 pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
-    let suits = |(most, t): &&(usize, Tile)| {
+    let suits = |(terms, workgroups, t): &&(usize, usize, Tile)| {
         let [bm, bn] = t.results(has);
-        k <= *most && m.div_ceil(bm) * n.div_ceil(bn) <= WAVE
+        k <= *terms && m.div_ceil(bm) * n.div_ceil(bn) <= *workgroups
     };
-    let mut t = TILES.iter().find(suits).unwrap_or(&TILES[TILES.len() - 1]).1;
+    let mut t = TILES.iter().find(suits).map_or(LARGE, |(.., t)| *t);
     // Slices end at the end of the weight's padding, and two small ones are in flight sooner than a large
     // one.
     let ends = k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has));
@@ -111,8 +118,9 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
-/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution.
-pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, e: &Epilogue) -> Variant {
+/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution; with `parts`, it
+/// multiplies by several weights.
+pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, parts: bool, e: &Epilogue) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
     let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);
     let v = Variant::new("matmul_cooperative")
@@ -138,6 +146,8 @@ pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, e: &Epilogue)
         .flag("EARLY", t.of_subgroup[0] * t.meetings() * share <= 2)
         .number("SHARE", share)
         .flag("ODD", false)
+        .flag("PARTS", parts)
+        .number("COLUMNS_PADDING", PADDING[1])
         .flag("CONV", conv.is_some())
         .flag("HISTORY", conv == Some(Edges::History))
         .flag("ZERO", conv == Some(Edges::Zero))

@@ -7,7 +7,9 @@ use crate::dispatch::{Call, Late, Params};
 use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::BlockFormat;
-use orate_graph::{Activation, Edges, Epilogue, Fused, Fusions, Op, Place, Precision, ValueInfo, Weight};
+use orate_graph::{
+    Activation, Edges, Epilogue, Fused, Fusions, MOST_PARTS, Op, Place, Precision, ValueInfo, Weight,
+};
 
 /// Tiling of a workgroup; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +116,18 @@ fn form(weight: &Weight, can: Abilities<'_>) -> Form {
 }
 
 /// Returns the tile on cooperative matrices, if they are used. On an H200 they were faster at all sizes.
-fn cooperative_tile(op: &Op, s: &Sizes, can: Abilities<'_>) -> Option<(cooperative::Tile, Matrices)> {
+fn cooperative_tile(
+    op: &Op,
+    s: &Sizes,
+    fused: &Fused,
+    can: Abilities<'_>,
+) -> Option<(cooperative::Tile, Matrices)> {
     let has = can.matrices?;
+    let n = s.n + fused.parts.iter().map(|w| w.shape().last()).sum::<usize>();
     if s.odd || s.k == 0 || element(op.weights()[0], can) != Element::F16 {
         return None;
     }
-    let t = cooperative::tile_for([s.m, s.n, s.k], has);
+    let t = cooperative::tile_for([s.m, n, s.k], has);
     (t.divides(has) && t.shared(has) <= can.workgroup_bytes as usize).then_some((t, has))
 }
 
@@ -151,7 +159,7 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities
         let names = weights.chunks(PARTS).map(|weights| vector_name(op, s.m, columns(weights), can));
         return names.collect::<Vec<_>>().join(" + ");
     }
-    if let Some((t, has)) = cooperative_tile(op, &s, can) {
+    if let Some((t, has)) = cooperative_tile(op, &s, fused, can) {
         let [bm, bn] = t.results(has);
         return format!("{format}cooperative-{bm}x{bn}");
     }
@@ -217,6 +225,7 @@ pub(super) fn variant(
         .number("A_LOADS", t.bm * t.bk / 4 / t.group())
         .number("B_LOADS", t.bk * t.bn / 4 / t.group())
         .flag("ODD", odd)
+        .flag("PARTS", false)
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
         .number("UNROLL", if unroll { t.bk / 4 } else { 1 })
@@ -281,6 +290,8 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
     Fusions {
         matmul_rows: FEW_ROWS,
         matmul_multiple: [4, 4],
+        // A device without cooperative matrices gains nothing from joining many rows.
+        many_rows: can.matrices.map(|_| (FEW_ROWS + 1, [4, 4])),
         precision: can.policy.clone(),
         gated_rows: FEW_ROWS,
         norm_multiple: Some([4, 4]),
@@ -345,21 +356,31 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
 pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
     let op = &o.step.node.op;
     let s = sizes(op, o.shape(0).dims());
-    if s.is_few_rows(op) { vector_calls(o, s.m, s.k) } else { vec![call(o)] }
+    if s.is_few_rows(op) {
+        return vector_calls(o, s.m, s.k);
+    }
+    let cooperative = cooperative_tile(op, &s, &o.step.fused, o.can);
+    let parts = if cooperative.is_some() { 0 } else { o.step.fused.parts.len() };
+    (0..=parts).map(|part| call(o, part, cooperative)).collect()
 }
 
-fn call(o: &Operands<'_>) -> Call {
+/// Matmul by the weight of a part, 0 being the op's own, or on cooperative matrices by those of all parts.
+fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, Matrices)>) -> Call {
     let op = &o.step.node.op;
     let x = o.shape(0).dims();
-    let s = sizes(op, x);
+    let parts = &o.step.fused.parts;
+    let widths: Vec<usize> =
+        op.weights()[..1].iter().copied().chain(parts).map(|w| w.shape().last()).collect();
+    let s = Sizes { n: widths[part], ..sizes(op, x) };
     let mut t = tile(s.m, s.n, s.k);
     if o.can.software {
         // Read-ahead gains nothing there and multiplies the compile time of the kernel. Sums do not change.
         t.ahead = 1;
     }
-    let e = epilogue(op);
+    // Only the first part has an epilogue.
+    let e = &if part == 0 { epilogue(op).clone() } else { Epilogue::default() };
     let element = element(op.weights()[0], o.can);
-    let weight = o.weights.matrix(0) * element.places_per_word();
+    let weight = |part: usize| o.weights.matrix(part) * element.places_per_word();
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
@@ -371,9 +392,9 @@ fn call(o: &Operands<'_>) -> Call {
     };
     let params = Params::default()
         .place(o.place(0))
-        .place(o.out())
+        .late_after(Late::Place(o.out()), s.m * widths[..part].iter().sum::<usize>())
         .place(if e.residual { o.last() } else { o.out() })
-        .number(weight)
+        .number(weight(part))
         .number(bias)
         .number(slope)
         .number(s.m)
@@ -388,10 +409,26 @@ fn call(o: &Operands<'_>) -> Call {
         None => params.number(1).number(1).number(1).number(0).number(0),
     };
     let conv = geometry.map(|g| g.edges);
-    let (variant, [bm, bn]) = match cooperative_tile(op, &s, o.can) {
-        Some((t, has)) => (cooperative::variant(t, has, conv, e), t.results(has)),
-        None => (variant(t, element, !o.can.software, s.odd, conv, e), [t.bm, t.bn]),
+    let rows = |bm: usize| s.m.div_ceil(bm) as u32;
+    let weights = o.weights.buffers();
+    let Some((t, has)) = cooperative else {
+        let groups = [s.n.div_ceil(t.bn) as u32, rows(t.bm), 1];
+        return Call {
+            variant: variant(t, element, !o.can.software, s.odd, conv, e),
+            params,
+            groups,
+            weights,
+        };
     };
-    let groups = [s.n.div_ceil(bn) as u32, s.m.div_ceil(bm) as u32, 1];
-    Call { variant, params, groups, weights: o.weights.buffers() }
+    let [bm, bn] = t.results(has);
+    let groups = [widths.iter().map(|n| n.div_ceil(bn) as u32).sum(), rows(bm), 1];
+    let several = !parts.is_empty();
+    let params = match several {
+        true => (1..=MOST_PARTS).fold(params, |p, i| match widths.get(i) {
+            Some(n) => p.number(weight(i)).number(*n),
+            None => p.number(0).number(0),
+        }),
+        false => params,
+    };
+    Call { variant: cooperative::variant(t, has, conv, several, e), params, groups, weights }
 }

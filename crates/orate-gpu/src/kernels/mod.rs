@@ -1,6 +1,7 @@
 //! Table of ops: the kernels and dispatches of each.
 
 mod attention;
+mod attention_cooperative;
 #[cfg(test)]
 mod bench;
 mod cooperative;

@@ -12,9 +12,13 @@ pub(crate) struct Abilities<'a> {
     /// Precision of matmuls.
     pub policy: &'a PrecisionPolicy,
     pub subgroups: bool,
+    /// Threads per subgroup, if all have the same size.
+    pub lanes: Option<usize>,
     /// Cooperative matrices for f16 matmuls, if available.
     pub matrices: Option<Matrices>,
     pub workgroup_bytes: u32,
+    /// Most threads of a workgroup.
+    pub workgroup_threads: u32,
     /// Whether this is a software rasterizer.
     pub software: bool,
 }
@@ -24,8 +28,10 @@ impl<'a> Abilities<'a> {
         Abilities {
             policy: &gpu.policy,
             subgroups: gpu.subgroups,
+            lanes: gpu.lanes,
             matrices: gpu.matrices,
             workgroup_bytes: gpu.workgroup_bytes,
+            workgroup_threads: gpu.workgroup_threads,
             software: gpu.info.class == DeviceClass::Software,
         }
     }

@@ -54,7 +54,13 @@ fn variants() -> Vec<Variant> {
     }
     for d in [4, 16, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
-            all.extend([false, true].map(|positions| attention::row_variant(d, positions, dtype)));
+            let subgroups =
+                [(256, 32), (512, 64)].map(|(threads, lanes)| attention::Subgroups { threads, lanes });
+            let fits = subgroups.into_iter().filter(|s| s.lanes >= d / 4);
+            for subgroups in fits.map(Some).chain([None]) {
+                let with = |positions| attention::row_variant(d, positions, dtype, subgroups);
+                all.extend([false, true].map(with));
+            }
         }
     }
     for subgroups in [false, true] {
@@ -99,6 +105,13 @@ fn variants() -> Vec<Variant> {
     for parts in [biased, lens, both, attention::Parts::default()] {
         all.extend([4, 48, 64, 128].map(|d| attention::tile_variant(d, parts)));
     }
+    for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
+        for (d, queries) in [(32, 704), (64, 704), (64, 128)] {
+            let t = attention_cooperative::tile_for(8, queries, d, has, 48 << 10).expect("a tile");
+            let parts = [attention::Parts::default(), lens];
+            all.extend(parts.map(|parts| attention_cooperative::variant(t, has, d, parts)));
+        }
+    }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
     let elements = [Element::F32, Element::F16, Element::Bf16, blocks[0], blocks[1]];
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
@@ -133,13 +146,19 @@ fn variants() -> Vec<Variant> {
         let terms = [64, 100, 128, 384, 512, 1024, 4096];
         let sizes = [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)];
         let tiles = terms.map(|k| sizes.map(|(m, n)| cooperative::tile_for([m, n, k], has)));
+        let more = [[700, 512, 64], [500, 1536, 100], [1408, 1536, 256]];
+        let more = more.map(|sizes| cooperative::tile_for(sizes, has));
         let kinds = convolutions.map(|conv| [(conv, true), (conv, false)]).into_iter().flatten();
         for ((tile, activation), (conv, fused)) in
-            tiles.into_iter().flatten().zip(activations().into_iter().cycle()).zip(kinds.cycle())
+            tiles.into_iter().flatten().chain(more).zip(activations().into_iter().cycle()).zip(kinds.cycle())
         {
             assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
             let bias = fused.then(|| Weight::fill(0.0, [4]));
-            all.push(cooperative::variant(tile, has, conv, &Epilogue { bias, activation, residual: fused }));
+            let e = Epilogue { bias, activation, residual: fused };
+            all.push(cooperative::variant(tile, has, conv, false, &e));
+            if conv.is_none() && !fused {
+                all.push(cooperative::variant(tile, has, conv, true, &e));
+            }
         }
     }
     all
@@ -164,7 +183,7 @@ fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
 
 /// Whether a variant is used on Vulkan only.
 fn is_for_vulkan(v: &Variant) -> bool {
-    v.file == "matmul_cooperative"
+    v.file.ends_with("_cooperative")
 }
 
 #[test]

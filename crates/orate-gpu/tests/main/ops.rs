@@ -6,11 +6,13 @@
 use crate::common;
 use orate_gpu::GpuDevice;
 use orate_graph::{
-    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, Result, Target, Value, Weight,
+    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Result, Target,
+    Value, Weight,
 };
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{
-    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, harvest, op_cases_built,
+    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, growing_scores, harvest,
+    op_cases_built, tolerance::of_rounded_attention,
 };
 use std::collections::BTreeSet;
 
@@ -113,7 +115,33 @@ fn cooperative_products() -> Vec<Case> {
         (72, 3072, 40),
         (300, 1920, 36),
         (1000, 1600, 20),
+        (700, 512, 64),
+        (500, 1536, 36),
     ])
+}
+
+/// Matmuls of one operand that run as one on cooperative matrices, the first with an activation.
+fn joined_products() -> Vec<Case> {
+    let case = |what: &str, shape: [usize; 3], widths: &[usize]| {
+        let name = format!("{what} {shape:?} → {widths:?}");
+        let mut g = Graph::new(&*name);
+        let x = g.input("x", DType::F32, shape).expect("declares");
+        for (i, &n) in widths.iter().enumerate() {
+            let w = Weight::named(&*format!("w{i}"), [shape[2], n]);
+            let y = g.matmul(x, w).expect("builds");
+            let y = if i == 0 { g.activate(y, Activation::Silu).expect("builds") } else { y };
+            // Outputs of the graph have places of their own, so they cannot follow each other.
+            let other = g.input(&format!("x{i}"), DType::F32, [shape[0], shape[1], n]).expect("declares");
+            let y = g.mul(y, other).expect("builds");
+            g.output(&format!("y{i}"), y).expect("declares");
+        }
+        Case::new(name, g)
+    };
+    vec![
+        case("as queries, keys and values", [2, 704, 256], &[512, 512, 512]),
+        case("of several widths", [1, 70, 100], &[132, 40, 300]),
+        case("a pair", [1, 33, 64], &[64, 4]),
+    ]
 }
 
 /// Matmuls of these rows, columns and terms, and convolutions with three times as many terms.
@@ -154,7 +182,53 @@ fn products_in_f16() {
     let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
     check(&device, "op cases in f16", &rounded(cases, F16), 200);
     check(&device, "tiles in f16", &rounded(large_products(), F16), 15);
-    check(&device, "cooperative tiles in f16", &rounded(cooperative_products(), F16), 18);
+    check(&device, "cooperative tiles in f16", &rounded(cooperative_products(), F16), 24);
+}
+
+/// Attention whose operands may be rounded.
+fn attentions(device: &GpuDevice) -> Vec<Case> {
+    let follows = |n: &Op| matches!(n, Op::Attention { follows_weights: true, .. });
+    let mut cases = op_cases_built(device, &NOT_BUILT_ON_GPUS);
+    cases.retain(|c| c.graph.nodes().iter().any(|n| follows(&n.op)));
+    cases
+}
+
+/// Names in plans show that it runs on cooperative matrices where there are some.
+#[test]
+fn attention_in_f16() {
+    let device = common::device_with(Precision::F16, None);
+    let mut cases = growing_scores(true).expect("cases fit the op's shape rules");
+    cases.extend(attentions(&device));
+    let kernels = cases.iter().map(|c| Plan::compile(c.graph.clone(), &device).expect("compiles"));
+    let kernels: BTreeSet<String> = kernels.flat_map(|p| p.steps().to_vec()).map(|s| s.kernel).collect();
+    println!("attention in f16: {kernels:?}");
+    for d in [32, 64] {
+        let name = format!("attention-cooperative-{d}");
+        assert_eq!(kernels.contains(&name), device.info().has_cooperative_matrices(), "{name}: {kernels:?}");
+    }
+    match device.info().has_cooperative_matrices() {
+        true => cases.iter_mut().for_each(|c| c.tolerance += of_rounded_attention(&c.graph, Precision::F16)),
+        // The kernels are those of f32.
+        false => cases = cases.into_iter().step_by(4).collect(),
+    }
+    check(&device, "attention in f16", &cases, 7);
+}
+
+#[test]
+fn joined_products_in_f16() {
+    let device = common::device_with(Precision::F16, None);
+    let mut joined = joined_products();
+    joined.iter_mut().for_each(|c| c.tolerance += F16);
+    check(&device, "joined matmuls in f16", &joined, 3);
+    // Weights in another format do not run on cooperative matrices.
+    let policy = PrecisionPolicy {
+        precision: Precision::F16,
+        deny: vec!["w*".to_owned()],
+        ..PrecisionPolicy::default()
+    };
+    let (kind, index) = common::wish();
+    let device = GpuDevice::new(Some(kind), index, policy, None).expect("opens, as above");
+    check(&device, "joined matmuls in f32", &joined_products(), 3);
 }
 
 /// Kernels differ from those for f16 only in how they read the weight, so some of the cases are enough.
@@ -165,13 +239,7 @@ fn check_some(precision: Precision, error: f64) {
     check(&device, &format!("op cases in {precision}"), &some, 50);
     check(&device, &format!("tiles in {precision}"), &rounded(large_products(), error), 15);
     // This device computes attention in f32, also where it may round.
-    let attentions: Vec<Case> = op_cases_built(&device, &NOT_BUILT_ON_GPUS)
-        .into_iter()
-        .filter(|c| {
-            c.graph.nodes().iter().any(|n| matches!(n.op, Op::Attention { follows_weights: true, .. }))
-        })
-        .step_by(4)
-        .collect();
+    let attentions: Vec<Case> = attentions(&device).into_iter().step_by(4).collect();
     check(&device, &format!("attention in {precision}"), &attentions, 4);
 }
 
@@ -194,6 +262,11 @@ fn cooperative_matrices_where_they_are() {
     // Widths that are not a multiple of 4 use the plain kernel.
     assert!(names.iter().any(|n| n.starts_with("f16-gemm") && n.ends_with("-odd")), "{names:?}");
     assert_eq!(names.iter().filter(|n| cooperative(n)).count() >= 2, has, "{names:?}");
+    let joined = joined_products().into_iter().map(|c| Plan::compile(c.graph, &device).expect("compiles"));
+    for plan in joined {
+        let products = plan.steps().iter().filter(|s| is_product(&s.node.op)).count();
+        assert_eq!(products == 1, has, "{}: {products} matmuls", plan.name());
+    }
     let exact = common::device();
     assert!(!exact.info().has_cooperative_matrices(), "not used in f32");
     assert!(!kernels(&exact).iter().any(cooperative));
