@@ -34,8 +34,13 @@ struct Open {
 /// Whether the process is exiting.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Number of threads in the driver.
-static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// How often a thread that leaves the driver still registers the handler again; see [`compiled`].
+static AGAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls of the driver in which new kernels are compiled and first run.
+const FIRST_CALLS: usize = 8;
+
+/// Number of threads in the driver.: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Number of [`Inside`] values of this thread.
@@ -68,9 +73,21 @@ impl Drop for Inside {
         let depth = DEPTH.get() - 1;
         DEPTH.set(depth);
         if depth == 0 {
+            if AGAIN.load(Ordering::Relaxed) > 0
+                && AGAIN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+            {
+                // SAFETY: as in `wait_for_at_exit`. Without memory for it, the first one remains.
+                unsafe { libc::atexit(end) };
+            }
             INSIDE.fetch_sub(1, Ordering::SeqCst);
         }
     }
+}
+
+/// To be called when kernels were compiled. A compiler may have registered handlers for what it needed for the
+/// first time. Handlers run in reverse order, so ours is registered again.
+pub(crate) fn compiled() {
+    AGAIN.store(FIRST_CALLS, Ordering::Relaxed);
 }
 
 /// A kernel that makes a software rasterizer start its compiler.

@@ -1,6 +1,7 @@
 //! Compute pipelines of the kernels, compiled once per device and cached on disk.
 
 use crate::cache_file;
+use crate::exit;
 use crate::failure::attempt;
 use crate::parallel;
 use crate::sources::sources_hash;
@@ -91,6 +92,7 @@ impl Pipelines {
             .collect();
         drop(made);
         if news {
+            exit::compiled();
             self.save();
         }
         all
