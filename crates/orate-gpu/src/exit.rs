@@ -40,7 +40,8 @@ static AGAIN: AtomicUsize = AtomicUsize::new(0);
 /// Calls of the driver in which new kernels are compiled and first run.
 const FIRST_CALLS: usize = 8;
 
-/// Number of threads in the driver.: AtomicUsize = AtomicUsize::new(0);
+/// Number of threads in the driver.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Number of [`Inside`] values of this thread.
