@@ -222,7 +222,8 @@ fn a_server_answers_and_ends_in_order() {
 #[test]
 fn sigterm_lets_streams_end() {
     let folder = Folder::new();
-    let mut server = Server::start(&folder, &tiny(2), &["--streams", "2"]);
+    // On a busy machine the streams take longer than the default.
+    let mut server = Server::start(&folder, &tiny(2), &["--streams", "2", "--drain-timeout", "200"]);
     let body = long_request();
     let mut streams = [server.speak(&body), server.speak(&body)];
     for stream in &mut streams {
