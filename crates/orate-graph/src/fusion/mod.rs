@@ -29,16 +29,16 @@ mod rounded;
 mod views;
 
 use crate::Graph;
-use crate::plan::Target;
 pub(crate) use draft::{Draft, Launch};
 pub use draft::{Fused, Fusions, Head};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
+use rounded::RoundingOf;
 
 /// Steps of a graph for a target: reshapes are views, and what the target can fuse is fused.
-pub(crate) fn draft<'g>(graph: &'g Graph, target: &dyn Target) -> Draft<'g> {
-    let (mut draft, fusions) = (Draft::new(graph), target.fusions());
+pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &RoundingOf<'_>) -> Draft<'g> {
+    let mut draft = Draft::new(graph);
     norm_activations::run(&mut draft, fusions.norm_activations);
     if fusions.add_row {
         add_row::run(&mut draft, fusions.norm_activations);
@@ -50,7 +50,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, target: &dyn Target) -> Draft<'g> {
         rotate_queries::run(&mut draft);
     }
     if fusions.matmul_rows > 0 {
-        matmuls::run(&mut draft, &fusions);
+        matmuls::run(&mut draft, fusions);
         gates::run(&mut draft, fusions.gated_rows);
     }
     if let Some(multiple) = fusions.norm_multiple {
@@ -59,6 +59,6 @@ pub(crate) fn draft<'g>(graph: &'g Graph, target: &dyn Target) -> Draft<'g> {
     if fusions.views {
         views::run(&mut draft);
     }
-    rounded::run(&mut draft, target);
+    rounded::run(&mut draft, rounding_of);
     draft
 }

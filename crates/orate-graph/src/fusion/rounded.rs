@@ -2,12 +2,11 @@
 //!
 //! Results are the same bits, and such values take half the memory traffic.
 
-use super::draft::Draft;
-use crate::plan::Target;
-use crate::{DType, Value, ValueInfo};
+use super::draft::{Draft, Fused};
+use crate::{DType, Op, Value, ValueInfo};
 use std::collections::{HashMap, HashSet};
 
-/// How a kernel handles values of 16 bits; see [`Target::rounding`].
+/// How a kernel handles values of 16 bits; see [`crate::Target::rounding`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rounding {
     /// Number of leading operands that the kernel rounds as it reads them, and the type. It can read them
@@ -17,10 +16,13 @@ pub struct Rounding {
     pub writes: bool,
 }
 
+/// [`crate::Target::rounding`] of a launch: its op, operands, result, and what is fused into it.
+pub(crate) type RoundingOf<'t> = dyn Fn(&Op, &[&ValueInfo], &ValueInfo, &Fused) -> Rounding + 't;
+
 /// Kernels read 16 bytes at a time, so parts of a value begin at multiples of eight elements.
 const WHOLE: usize = 8;
 
-pub(super) fn run(d: &mut Draft<'_>, target: &dyn Target) {
+pub(super) fn run(d: &mut Draft<'_>, rounding_of: &RoundingOf<'_>) {
     let info = |v: &Value| d.graph.info(*v);
     let roundings: Vec<Rounding> = d
         .launches
@@ -28,7 +30,7 @@ pub(super) fn run(d: &mut Draft<'_>, target: &dyn Target) {
         .map(|launch| {
             launch.as_ref().map_or(Rounding::default(), |l| {
                 let inputs: Vec<&ValueInfo> = l.inputs.iter().map(info).collect();
-                target.rounding(d.op(l.node), &inputs, info(&l.output), &l.fused)
+                rounding_of(d.op(l.node), &inputs, info(&l.output), &l.fused)
             })
         })
         .collect();
