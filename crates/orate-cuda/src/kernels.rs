@@ -326,12 +326,14 @@ struct Unit<'a> {
 impl Source {
     /// The units of this file for an architecture.
     fn units(&self, arch: u32) -> Vec<Unit<'_>> {
-        let functions = self.functions.iter().copied().filter(|f| is_there(f, arch));
+        let functions: Vec<_> = self.functions.iter().copied().filter(|f| is_there(f, arch)).collect();
         let unit = |functions| Unit { source: self, functions, arch };
         if self.text.lines().any(is_instance) {
-            functions.map(|f| unit(vec![f])).collect()
+            functions.into_iter().map(|f| unit(vec![f])).collect()
+        } else if functions.is_empty() {
+            vec![]
         } else {
-            vec![unit(functions.collect())]
+            vec![unit(functions)]
         }
     }
 }
