@@ -85,8 +85,8 @@ impl Drop for Inside {
     }
 }
 
-/// To be called when kernels were compiled. A compiler may have registered handlers for what it needed for the
-/// first time. Handlers run in reverse order, so ours is registered again.
+/// To be called when kernels were compiled. A compiler may have registered handlers for what it needed for
+/// the first time. Handlers run in reverse order, so ours is registered again.
 pub(crate) fn compiled() {
     AGAIN.store(FIRST_CALLS, Ordering::Relaxed);
 }
