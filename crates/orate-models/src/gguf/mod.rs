@@ -1,7 +1,7 @@
 //! GGUF files: those of other engines, and our own.
 //!
 //! Each engine that runs one of our families has a layout of its own: other names, other metadata, one file
-//! or two. [`detect`] tells them apart by their content, [`pair`] finds the file that belongs to another, and
+//! or two. [`detect`] identifies them by their content, [`pair`] finds the file that belongs to another, and
 //! each family has a reader that makes official configuration files and names of what a file has. What was
 //! repaired, filled in or cannot work is in the [`Report`].
 //!
