@@ -7,15 +7,25 @@
 // A cluster of blocks has one key/value head; each of its warps has every n-th key, and a thread has four
 // channels. Each warp keeps maximum, sum and weighted values, which are combined in the order of warps, then
 // of blocks. The assignment of keys depends on their index alone.
+//
+// `decode_heads` first computes what `heads.cu` would: norms and rotary positions of queries, and of the new
+// key, which the warp that has it writes to the cache with its value.
 
 struct Args {
     const float* q;
-    const float* k;
-    const float* v;
+    float* k;
+    float* v;
     const int* first;  // null: `at`
     float* out;
+    // Of queries, keys and values, for `decode_heads`: rows [B, …], and norm [D] and table [B or 1, 2, 1,
+    // D/2] or null.
+    const float* x[3];
+    const float* weight[3];
+    const float* table[3];
     int heads, d, keys, kv_batch, at;
     float scale;
+    int stride[3], tables[3];
+    float eps[3];
 };
 
 #ifndef CACHE
@@ -47,16 +57,49 @@ DEVICE float4 joined(
     return sum;
 }
 
-template <int GROUP>
+// Four channels of head `head` of row `b` of queries, keys or values.
+template <int PART>
+DEVICE float4 new_head(const Args& a, int b, int head, float4 weight) {
+    int lane = threadIdx.x % 32;
+    const float* row = a.x[PART] + (size_t)b * a.stride[PART] + head * a.d;
+    float4 v = lane < a.d / 4 ? ((const float4*)row)[lane] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (a.weight[PART]) v = normed_head(v, weight, a.d, a.eps[PART]);
+    int half = a.d / 2;
+    if (a.table[PART])
+        v = rotated_head(v, a.table[PART] + (size_t)(b % a.tables[PART]) * a.d, half, a.d);
+    return v;
+}
+
+#if CACHE
+// Writes four channels of a row of the cache. All threads of the warp must call this.
+DEVICE void keep(char* row, int width, int at, float4 v, bool is) {
+    if (CACHE == BLOCKS) {
+        float inverse;
+        u16 scale = kept_scale(v, inverse);
+        if (is) *(u32*)(row + at) = kept_bytes_of(v, inverse);
+        if (is && at % 32 == 0) *(u16*)(row + width + at / 32 * 2) = scale;
+    } else if (is) {
+        *(uint2*)(row + 2 * at) = make_uint2(kept_pair(CACHE, v.x, v.y), kept_pair(CACHE, v.z, v.w));
+    }
+}
+#endif
+
+template <int GROUP, bool HEADS>
 DEVICE void decode(const Args& a) {
     extern __shared__ float4 shared4[];
-    float* own = (float*)shared4;              // [WARPS, GROUP, KEPT]
-    float* inbox = own + WARPS * GROUP * KEPT;  // [blocks, GROUP, KEPT]
+    float* mine = (float*)shared4;              // [WARPS, GROUP, KEPT]
+    float* inbox = mine + WARPS * GROUP * KEPT;  // [blocks, GROUP, KEPT]
     u32 blocks = cluster_blocks(), rank = cluster_rank();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int kv_heads = a.heads / GROUP, head = blockIdx.x % kv_heads, b = blockIdx.x / kv_heads;
     bool is = lane < a.d / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 weight[2] = {zero, zero};
+    if (HEADS && is) {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (a.weight[i]) weight[i] = ((const float4*)a.weight[i])[lane];
+    }
     if (blocks > 1) cluster_arrive();
     wait_for_previous();
     let_next_start();
@@ -65,19 +108,38 @@ DEVICE void decode(const Args& a) {
     float largest[GROUP], total[GROUP];
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
-        q[g] = is ? ((const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d))[lane] : zero;
+        if (HEADS) q[g] = new_head<0>(a, b, head * GROUP + g, weight[0]);
+        else q[g] = is ? ((const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d))[lane] : zero;
         q[g].x *= a.scale, q[g].y *= a.scale, q[g].z *= a.scale, q[g].w *= a.scale;
         acc[g] = zero, largest[g] = -INFINITY, total[g] = 0.0f;
     }
 #if CACHE
     int width = kv_heads * a.d, at = head * a.d + 4 * lane;
     size_t bytes = kept_bytes(CACHE, width), base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * bytes;
-    const char *keys = (const char*)a.k + base, *values = (const char*)a.v + base;
+    char *keys = (char*)a.k + base, *values = (char*)a.v + base;
 #else
     size_t width = (size_t)kv_heads * a.d;
     size_t base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
 #endif
     int parts = blocks * WARPS;
+    // The key that is written here; none has its index otherwise.
+    int own = HEADS && (u32)(end - 1) % parts == rank * WARPS + warp ? end - 1 : -1;
+    float4 new_k = zero, new_v = zero;
+    if (own >= 0) {
+        new_k = new_head<1>(a, b, head, weight[1]), new_v = new_head<2>(a, b, head, zero);
+#if CACHE
+        // Read again below, rounded.
+        keep(keys + own * bytes, width, at, new_k, is);
+        keep(values + own * bytes, width, at, new_v, is);
+        __syncwarp();
+        own = -1;
+#else
+        if (is) {
+            ((float4*)(a.k + base + own * width))[lane] = new_k;
+            ((float4*)(a.v + base + own * width))[lane] = new_v;
+        }
+#endif
+    }
     for (int start = rank * WARPS + warp; start < end; start += AHEAD * parts) {
         float4 k[AHEAD], v[AHEAD];
 #pragma unroll
@@ -88,8 +150,9 @@ DEVICE void decode(const Args& a) {
             k[i] = there ? kept_four<CACHE>(keys + key * bytes, width, at) : zero;
             v[i] = there ? kept_four<CACHE>(values + key * bytes, width, at) : zero;
 #else
-            k[i] = there ? ((const float4*)(a.k + base + key * width))[lane] : zero;
-            v[i] = there ? ((const float4*)(a.v + base + key * width))[lane] : zero;
+            there &= key != own;
+            k[i] = there ? ((const float4*)(a.k + base + key * width))[lane] : key == own ? new_k : zero;
+            v[i] = there ? ((const float4*)(a.v + base + key * width))[lane] : key == own ? new_v : zero;
 #endif
         }
 #pragma unroll
@@ -120,7 +183,7 @@ DEVICE void decode(const Args& a) {
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
-        float* to = own + (warp * GROUP + g) * KEPT;
+        float* to = mine + (warp * GROUP + g) * KEPT;
         if (is) ((float4*)to)[lane] = acc[g];
         if (lane == 0) to[128] = largest[g], to[129] = total[g];
     }
@@ -130,7 +193,7 @@ DEVICE void decode(const Args& a) {
     if (blocks > 1) {
         cluster_wait();
         if (warp < GROUP) {
-            float4 y = joined(own + warp * KEPT, WARPS, GROUP * KEPT, lane, is, m, sum);
+            float4 y = joined(mine + warp * KEPT, WARPS, GROUP * KEPT, lane, is, m, sum);
             float* to = inbox + (rank * GROUP + warp) * KEPT;
             if (is) give(to + 4 * lane, 0, y);
             if (lane == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
@@ -139,7 +202,7 @@ DEVICE void decode(const Args& a) {
         cluster_wait();
     }
     if (rank > 0 || warp >= GROUP) return;
-    const float* from = blocks > 1 ? inbox : own;
+    const float* from = blocks > 1 ? inbox : mine;
     float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : WARPS, GROUP * KEPT, lane, is, m, sum);
     if (!is) return;
     float factor = 1.0f / sum;
@@ -147,6 +210,12 @@ DEVICE void decode(const Args& a) {
     ((float4*)(a.out + ((size_t)b * a.heads + head * GROUP + warp) * a.d))[lane] = y;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) decode_1(const Args a) { decode<1>(a); }
-extern "C" __global__ void __launch_bounds__(256, 1) decode_2(const Args a) { decode<2>(a); }
-extern "C" __global__ void __launch_bounds__(256, 1) decode_4(const Args a) { decode<4>(a); }
+#define KERNEL(NAME, GROUP, HEADS) \
+    extern "C" __global__ void __launch_bounds__(256, 1) NAME(const Args a) { decode<GROUP, HEADS>(a); }
+
+KERNEL(decode_1, 1, false)
+KERNEL(decode_2, 2, false)
+KERNEL(decode_4, 4, false)
+KERNEL(decode_heads_1, 1, true)
+KERNEL(decode_heads_2, 2, true)
+KERNEL(decode_heads_4, 4, true)

@@ -34,27 +34,11 @@ extern "C" __global__ void __launch_bounds__(256) heads(const Args a) {
     const float4* x = (const float4*)(PICK(x) + ((size_t)row * heads + head) * a.d);
     float4 v = is ? x[lane] : zero;
     const float* table = PICK(table);
-    int t = row % a.time, b = row / a.time, half = a.d / 2, quads = a.d / 8;
-    bool low = lane < quads;
-    float4 cosine = zero, sine = zero;
-    if (table && is) {
-        size_t from = ((size_t)(b % PICK(tables)) * 2 * a.time + t) * half;
-        const float* at = table + from + 4 * (low ? lane : lane - quads);
-        cosine = *(const float4*)at, sine = *(const float4*)(at + (size_t)a.time * half);
-    }
-    if (weight) {
-        float sum = warp_sum(v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w);
-        float factor = 1.0f / sqrtf(sum / a.d + PICK(eps));
-        v.x *= factor * w.x, v.y *= factor * w.y, v.z *= factor * w.z, v.w *= factor * w.w;
-    }
+    int t = row % a.time, b = row / a.time, half = a.d / 2;
+    if (weight) v = normed_head(v, w, a.d, PICK(eps));
     if (table) {
-        int other = low ? lane + quads : lane - quads;
-        float4 y;
-        y.x = __shfl_sync(0xffffffffu, v.x, other), y.y = __shfl_sync(0xffffffffu, v.y, other);
-        y.z = __shfl_sync(0xffffffffu, v.z, other), y.w = __shfl_sync(0xffffffffu, v.w, other);
-        float sign = low ? -1.0f : 1.0f;
-        v.x = v.x * cosine.x + sign * y.x * sine.x, v.y = v.y * cosine.y + sign * y.y * sine.y;
-        v.z = v.z * cosine.z + sign * y.z * sine.z, v.w = v.w * cosine.w + sign * y.w * sine.w;
+        size_t from = ((size_t)(b % PICK(tables)) * 2 * a.time + t) * half;
+        v = rotated_head(v, table + from, (size_t)a.time * half, a.d);
     }
     int capacity = PICK(capacity);
     float inverse = 0.0f;

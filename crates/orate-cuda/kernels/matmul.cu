@@ -38,7 +38,10 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    const float* norm;     // [K], weight of the RMS norm of x; for at most 8 rows
+    // [K], weight and bias of the norm of x, for at most 8 rows. Without a bias it is an RMS norm, with one a
+    // layer norm.
+    const float* norm;
+    const float* shift;
     int rows, k, n, k_blocks;
     int time, channels, dilation;
     // Rows of a history; or for a matmul, the channels of its second part.
@@ -417,12 +420,13 @@ DEVICE void product(const Args& a) {
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
     };
     int k = begin * 16 + lane % 4 * 4;
-    float4 factor[NORMS ? DEPTH : 1];
+    float4 factor[NORMS ? DEPTH : 1], added[NORMS ? DEPTH : 1];
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
         load_weights(s, s);
         if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
+        if (NORMS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
@@ -440,17 +444,29 @@ DEVICE void product(const Args& a) {
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
     // Each warp reads whole rows for their norms, which is faster than exchanging sums between warps.
-    float inverse = 1.0f;
+    float inverse = 1.0f, mean = 0.0f;
     if (NORMS && a.norm) {
         for (int r = 0; r < a.rows; r++) {
-            float squares = 0.0f;
+            const float* row = a.x + r * a.k;
+            bool is_own = r == min((int)lane / 4, a.rows - 1);
+            float center = 0.0f, squares = 0.0f;
+            if (a.shift) {
+                // Mean and variance are two passes, which avoids cancellation.
+#pragma unroll 4
+                for (int i = lane * 4; i < a.k; i += 128) {
+                    float4 v = *(const float4*)(row + i);
+                    center += v.x + v.y + v.z + v.w;
+                }
+                center = warp_sum(center) / a.k;
+            }
 #pragma unroll 8
             for (int i = lane * 4; i < a.k; i += 128) {
-                float4 v = *(const float4*)(a.x + r * a.k + i);
+                float4 v = *(const float4*)(row + i);
+                v.x -= center, v.y -= center, v.z -= center, v.w -= center;
                 squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
             }
             float own = rsqrtf(warp_sum(squares) / a.k + a.eps);
-            if (r == min((int)lane / 4, a.rows - 1)) inverse = own;
+            if (is_own) inverse = own, mean = center;
         }
     }
 
@@ -463,7 +479,13 @@ DEVICE void product(const Args& a) {
             if (block + s >= end) break;
             if (NORMS && a.norm) {
                 float4 f = factor[s], &v = x[s][0];
-                v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
+                if (a.shift) {
+                    float4 y = added[s];
+                    v.x = (v.x - mean) * inverse * f.x + y.x, v.y = (v.y - mean) * inverse * f.y + y.y;
+                    v.z = (v.z - mean) * inverse * f.z + y.z, v.w = (v.w - mean) * inverse * f.w + y.w;
+                } else {
+                    v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
+                }
             }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
@@ -477,6 +499,7 @@ DEVICE void product(const Args& a) {
                 load_weights(s, DEPTH);
                 rows.load(a, k + 16 * DEPTH, x[s]);
                 if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
+                if (NORMS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * DEPTH);
             }
             weights += WEIGHT_LOADS * 32;
             k += 16;

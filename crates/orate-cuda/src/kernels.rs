@@ -52,7 +52,8 @@ macro_rules! source {
 }
 
 /// Attention of a single query.
-const DECODING: [&str; 3] = ["decode_1", "decode_2", "decode_4"];
+const DECODING: [&str; 6] =
+    ["decode_1", "decode_2", "decode_4", "decode_heads_1", "decode_heads_2", "decode_heads_4"];
 
 /// Attention of several queries over keys of a compact type.
 const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
@@ -76,10 +77,25 @@ const SOURCES: &[Source] = &[
     source!("attention-f16", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=1"], CACHED),
     source!("attention-bf16", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=2"], CACHED),
     source!("attention-q8_0", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=3"], CACHED),
-    source!("attention_decode", "attention_decode.cu", [], DECODING),
-    source!("attention_decode-f16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=1"], DECODING),
-    source!("attention_decode-bf16", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=2"], DECODING),
-    source!("attention_decode-q8_0", "cache_rows.cuh" | "attention_decode.cu", ["-DCACHE=3"], DECODING),
+    source!("attention_decode", "heads.cuh" | "attention_decode.cu", [], DECODING),
+    source!(
+        "attention_decode-f16",
+        "cache_rows.cuh" | "heads.cuh" | "attention_decode.cu",
+        ["-DCACHE=1"],
+        DECODING
+    ),
+    source!(
+        "attention_decode-bf16",
+        "cache_rows.cuh" | "heads.cuh" | "attention_decode.cu",
+        ["-DCACHE=2"],
+        DECODING
+    ),
+    source!(
+        "attention_decode-q8_0",
+        "cache_rows.cuh" | "heads.cuh" | "attention_decode.cu",
+        ["-DCACHE=3"],
+        DECODING
+    ),
     source!("conv_narrow", "conv_narrow.cu", [], ["narrow_32", "narrow_64", "narrow_96", "narrow_128"]),
     source!("copy", "copy.cu", [], ["copy", "copy_blocks", "write_rows", "mark", "increment", "set_scalar"]),
     source!(
@@ -91,7 +107,7 @@ const SOURCES: &[Source] = &[
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "cache_rows.cuh" | "gather.cu", [], ["gather", "row_at", "embedding_sum"]),
     source!("harmonic_source", "harmonic_source.cu", [], ["harmonic_source"]),
-    source!("heads", "cache_rows.cuh" | "heads.cu", [], ["heads"]),
+    source!("heads", "cache_rows.cuh" | "heads.cuh" | "heads.cu", [], ["heads"]),
     source!(
         "layer_norm",
         "layer_norm.cu",

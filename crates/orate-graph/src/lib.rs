@@ -44,7 +44,7 @@ pub use device::{
     Memory, ModelOnDevice, Pacing, Part, extended, fitting,
 };
 pub use error::{DeviceError, GraphError, Result};
-pub use fusion::{Fused, Fusions, Head, MOST_HEADS, MOST_PARTS, Rounding};
+pub use fusion::{Fused, Fusions, Head, MOST_HEADS, MOST_PARTS, Rounding, RowNorm};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place};
 pub use op::{

@@ -72,23 +72,26 @@ impl Step {
     /// Op with what was fused into it, such as `MatMul+bias+gelu` or `RmsNorm+MatMul x3`.
     pub fn describe(&self) -> String {
         let fused = &self.fused;
-        let heads = |is: &dyn Fn(&fusion::Head) -> bool| fused.heads.iter().filter(|h| is(h)).count();
-        if !fused.heads.is_empty() {
-            let mut s = format!("Heads x{}", fused.heads.len());
+        let heads = |all: &[fusion::Head]| {
+            let count = |is: &dyn Fn(&fusion::Head) -> bool| all.iter().filter(|h| is(h)).count();
+            let mut s = String::new();
             for (n, what) in [
-                (heads(&|h| h.norm.is_some()), "norm"),
-                (heads(&|h| h.table.is_some()), "rotary"),
-                (heads(&|h| h.write.is_some()), "write"),
+                (count(&|h| h.norm.is_some()), "norm"),
+                (count(&|h| h.table.is_some()), "rotary"),
+                (count(&|h| h.write.is_some()), "write"),
             ] {
                 if n > 0 {
                     let _ = write!(s, "+{what}{n}");
                 }
             }
-            return s;
+            s
+        };
+        if !fused.heads.is_empty() {
+            return format!("Heads x{}{}", fused.heads.len(), heads(&fused.heads));
         }
-        let mut s = self.node.op.describe();
-        if fused.norm.is_some() {
-            s = format!("RmsNorm+{s}");
+        let mut s = self.node.op.describe() + &heads(&fused.before);
+        if let Some(norm) = &fused.norm {
+            s = format!("{}+{s}", if norm.bias.is_some() { "LayerNorm" } else { "RmsNorm" });
         }
         match (fused.parts.len(), fused.gated) {
             (0, _) => {}
@@ -192,7 +195,8 @@ fn step(target: &dyn Target, graph: &Graph, places: &[Place], i: usize, launch: 
 /// nowhere, and operands that several of its ops read.
 fn bytes_kept(graph: &Graph, nodes: &[Node], places: &[Place]) -> u64 {
     let bytes = |v: &Value| graph.info(*v).dtype.bytes_of(graph.shape(*v)) as u64;
-    let made: HashSet<Value> = nodes.iter().map(|n| n.output).collect();
+    // A state of which rows are written is read as a whole.
+    let made: HashSet<Value> = nodes.iter().filter(|n| !n.op.in_place()).map(|n| n.output).collect();
     let stored = |v: &Value| places[v.index()] != Place::Nowhere;
     let nodes = nodes.iter().filter(|n| n.op != Op::Reshape);
     let mut read = HashSet::new();

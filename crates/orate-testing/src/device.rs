@@ -44,6 +44,7 @@ impl FusingDevice {
         FusingDevice(Fusions {
             add_row: true,
             heads: true,
+            attended_heads: &[1, 2, 4],
             rotate_queries: true,
             matmul_rows: 32,
             matmul_multiple: [4, 4],
@@ -51,6 +52,7 @@ impl FusingDevice {
             gated_rows: 16,
             norm_multiple: Some([4, 4]),
             norm_rows: 2,
+            layer_norm_rows: 2,
             views: true,
             ..Fusions::default()
         })

@@ -11,8 +11,8 @@ use crate::kernels::{
     attention_warpgroup_program,
 };
 use orate_graph::{
-    AttentionMask, DType, First, Fused, Precision, PrecisionPolicy, RelativePositions, Rounding, ValueInfo,
-    Weight,
+    AttentionMask, DType, First, Fused, Head, Precision, PrecisionPolicy, RelativePositions, Rounding,
+    ValueInfo, Weight,
 };
 
 /// Maximum head width.
@@ -27,6 +27,8 @@ const QUERIES: usize = 4;
 /// For `kernels/attention_decode.cu`: maximum head width, blocks that share the keys of a head, and warps per
 /// block.
 const DECODED_WIDTH: usize = 128;
+/// There, query heads for each key head.
+pub(super) const GROUPS: [usize; 3] = [1, 2, 4];
 /// See [`DECODED_WIDTH`].
 const DECODING_BLOCKS: usize = 8;
 /// See [`DECODED_WIDTH`].
@@ -67,9 +69,16 @@ impl Attention<'_> {
     pub fn name(
         &self,
         inputs: &[&ValueInfo],
+        fused: &Fused,
         policy: &PrecisionPolicy,
         facts: &Facts,
     ) -> Result<String, String> {
+        let dtype = inputs[1].dtype;
+        let cached =
+            |name: &str| if dtype.is_compact() { format!("{name}-{dtype}") } else { name.to_owned() };
+        if !fused.before.is_empty() {
+            return Ok(cached("attention-heads"));
+        }
         let d = inputs[0].shape.last() / self.heads;
         if d > HEAD_WIDTH {
             return Err(format!("heads of width {d} are wider than {HEAD_WIDTH}"));
@@ -77,7 +86,6 @@ impl Attention<'_> {
         if let Some(r) = self.relative.filter(|r| r.window > WINDOW) {
             return Err(format!("a window of {} is wider than {WINDOW}", r.window));
         }
-        let dtype = inputs[1].dtype;
         if inputs[0].dtype.is_compact() {
             let program = attention_warpgroup_program(self.precision(policy));
             return program.map(str::to_owned).ok_or_else(|| format!("queries are stored in {dtype}"));
@@ -91,7 +99,7 @@ impl Attention<'_> {
             let there = facts.shared;
             return Err(format!("heads of {d} need {shared} bytes of shared memory, {there} are there"));
         }
-        Ok(if dtype.is_compact() { format!("attention-{dtype}") } else { "attention".to_owned() })
+        Ok(cached("attention"))
     }
 
     /// Precision of the operands on tensor cores.
@@ -328,18 +336,18 @@ pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Wor
 
 /// Whether there is a single query, with heads that `kernels/attention_decode.cu` supports.
 fn is_decoding(o: &Operands<'_>, heads: usize) -> bool {
-    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let (q, k) = (o.out_shape().dims(), o.shape(1).dims());
     let d = q[2] / heads;
     let group = q[2] / k[2];
     q[1] == 1
         && d.is_multiple_of(4)
         && d <= DECODED_WIDTH
-        && [1, 2, 4].contains(&group)
+        && GROUPS.contains(&group)
         && o.step.fused.rotary.is_none()
 }
 
 fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
-    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let (q, k) = (o.out_shape().dims(), o.shape(1).dims());
     let group = q[2] / k[2];
     let clusters = q[0] * heads / group;
     let places = 2 * o.facts.multiprocessors as usize;
@@ -349,9 +357,26 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
         _ => 1,
     };
+    let before = &o.step.fused.before;
     let (first, at) = o.first(first);
-    let mut words = [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec();
-    words.push(bits(scale));
+    let pointers = |of: &dyn Fn(&Head) -> Pointer| -> Vec<Pointer> {
+        (0..3).map(|i| before.get(i).map_or(Pointer::Null, of)).collect()
+    };
+    let words =
+        |of: &dyn Fn(&Head) -> u32| -> Vec<u32> { (0..3).map(|i| before.get(i).map_or(0, of)).collect() };
+    let all = [
+        vec![o.x(0), o.x(1), o.x(2), first, o.out()],
+        pointers(&|h| o.at(h.x).after(h.part.map_or(0, |[start, _]| start))),
+        pointers(&|h| h.norm.as_ref().map_or(Pointer::Null, |(weight, _)| o.dense(weight))),
+        pointers(&|h| h.table.map_or(Pointer::Null, |v| o.at(v))),
+    ];
+    let numbers = [
+        [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec(),
+        vec![bits(scale)],
+        words(&|h| h.part.map_or(h.count * h.width, |[_, stride]| stride) as u32),
+        words(&|h| h.table.map_or(1, |v| o.shape_of(v).dims()[0] as u32)),
+        words(&|h| h.norm.as_ref().map_or(0, |(_, eps)| bits(*eps))),
+    ];
     Work {
         program: match o.dtype(1) {
             DType::F16 => "attention_decode-f16",
@@ -359,17 +384,20 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
             DType::Q8_0 => "attention_decode-q8_0",
             DType::F32 | DType::I32 => "attention_decode",
         },
-        function: match group {
-            1 => "decode_1",
-            2 => "decode_2",
-            _ => "decode_4",
+        function: match (group, before.is_empty()) {
+            (1, true) => "decode_1",
+            (2, true) => "decode_2",
+            (_, true) => "decode_4",
+            (1, false) => "decode_heads_1",
+            (2, false) => "decode_heads_2",
+            (_, false) => "decode_heads_4",
         },
         grid: [clusters as u32, 1, blocks as u32],
         threads: 32 * DECODING_WARPS as u32,
         shared: (4 * 132 * group * (DECODING_WARPS + blocks)) as u32,
         cluster: blocks as u32,
-        pointers: vec![o.x(0), o.x(1), o.x(2), first, o.out()],
-        words,
+        pointers: all.concat(),
+        words: numbers.concat(),
         weight_bytes: 0,
     }
 }

@@ -79,6 +79,7 @@ fn cuts_of_products() {
                     Pointer::Null,
                     Pointer::Null,
                     Pointer::Null,
+                    Pointer::Null,
                 ];
                 let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
                 let work =
@@ -155,7 +156,7 @@ fn blocks_of_many_rows() {
         print!("{rows}x{k}x{n}:");
         for precision in [Precision::Bf16] {
             let pointer = |i: usize| Pointer::Weight(buffers[i].pointer());
-            let mut pointers = [Pointer::Null; 11];
+            let mut pointers = [Pointer::Null; 12];
             (pointers[0], pointers[1], pointers[2], pointers[7]) =
                 (pointer(0), pointer(1), pointer(2), pointer(3));
             let tile = product(precision, source, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);

@@ -139,10 +139,11 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
         o.out(),
         Pointer::Null,
         if g.has_history() { o.x(1) } else { Pointer::Null },
-        norm.map_or(Pointer::Null, |(weight, _)| o.dense(weight)),
+        norm.map_or(Pointer::Null, |norm| o.dense(&norm.weight)),
+        norm.and_then(|norm| norm.bias.as_ref()).map_or(Pointer::Null, |bias| o.dense(bias)),
     ];
     let table_rows = fused.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
-    let eps = norm.map_or(0.0, |(_, eps)| *eps);
+    let eps = norm.map_or(0.0, |norm| norm.eps);
     let activation = activation_number(e.activation.as_ref());
     let zeros = u32::from(g.edges == Edges::Zero);
     let halves = u32::from(o.dtype(0).is_compact()) + 2 * u32::from(o.out_type().is_compact());
@@ -160,7 +161,7 @@ pub(super) fn product(
     precision: Precision,
     source: Source,
     t: Tiling,
-    pointers: [Pointer; 11],
+    pointers: [Pointer; 12],
     sizes: Sizes,
     [activation, table_rows, first, gated, eps, zeros, halves]: [u32; 7],
 ) -> Work {
@@ -238,7 +239,7 @@ mod tests {
             let [rows, k, n, time, channels, dilation, left] = sizes;
             let sizes = Sizes { rows, k, n, time, channels, dilation, left };
             let t = tiling(rows, k, n, &[5, 9], &facts);
-            let work = product(precision, Source::Conv, t, [Pointer::Null; 11], sizes, [0; 7]);
+            let work = product(precision, Source::Conv, t, [Pointer::Null; 12], sizes, [0; 7]);
             let kind = Kind { convolves: true, has_history: false, is_joined: false };
             match block_instead(t, precision, sizes, kind, &facts) {
                 Some(block) => in_block(work, block, sizes),

@@ -44,6 +44,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
         add_row: true,
         norm_activations: rows::SHORT_WIDTH,
         heads: true,
+        attended_heads: &attention::GROUPS,
         rotate_queries: true,
         matmul_rows: MOST_JOINED,
         matmul_multiple: [1, CHANNELS],
@@ -53,6 +54,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
         gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
         norm_rows: 2,
+        layer_norm_rows: 2,
         views: true,
     }
 }
@@ -123,7 +125,7 @@ pub(crate) fn op_kernel<'op>(
                 bias: *bias,
                 follows_weights: *follows_weights,
             };
-            K::checked(attention.name(inputs, policy, facts), move |o| attention.work(o))
+            K::checked(attention.name(inputs, fused, policy, facts), move |o| attention.work(o))
         }
         Op::RelativeScores { heads, scale } => {
             K::one("relative-scores", |o| attention::relative_scores(o, *heads, *scale))

@@ -19,6 +19,17 @@ pub(crate) enum Pointer {
     Scalar(usize),
 }
 
+impl Pointer {
+    /// The place `elements` f32 elements further on.
+    pub fn after(self, elements: usize) -> Pointer {
+        match self {
+            Pointer::Place(Place::Arena(at)) => Pointer::Place(Place::Arena(at + 4 * elements)),
+            Pointer::Place(Place::Buffer(i, at)) => Pointer::Place(Place::Buffer(i, at + 4 * elements)),
+            other => other,
+        }
+    }
+}
+
 /// Addresses of one session: everything that the kernels of a plan receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {

@@ -169,7 +169,7 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities
 /// Weight of the op, then of its parts; vectors of the epilogue, then of the norm.
 pub(super) fn weights(op: &Op, fused: &Fused, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
-    let norm = fused.norm.iter().map(|(weight, _)| weight);
+    let norm = fused.norm.iter().map(|norm| &norm.weight);
     let mut wanted = Wanted::vectors(all[1..].iter().copied().chain(norm).collect());
     wanted.matrices = [all[0]].into_iter().chain(&fused.parts).map(|w| (w.clone(), form(w, can))).collect();
     wanted
@@ -330,7 +330,7 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
             .number(k);
         params = match &fused.norm {
             _ if rows > 1 => params.number(rows),
-            Some((_, eps)) => params.number(o.weights.vector(op.weights().len() - 1)).float(*eps),
+            Some(norm) => params.number(o.weights.vector(op.weights().len() - 1)).float(norm.eps),
             None => params.number(0).float(0.0),
         };
         let quads = quads(columns(weights.iter().copied(), fused.gated));

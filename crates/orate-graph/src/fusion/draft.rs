@@ -14,6 +14,9 @@ pub struct Fusions {
     pub norm_activations: usize,
     /// One launch norms heads, rotates them and writes them to caches; see [`Fused::heads`].
     pub heads: bool,
+    /// Attention of one query per sequence takes the heads before it, if each key head has one of these
+    /// numbers of query heads; see [`Fused::before`].
+    pub attended_heads: &'static [usize],
     /// Attention rotates its queries; see [`Fused::rotary`].
     pub rotate_queries: bool,
     /// Most rows of matmuls of one operand that run as one; see [`Fused::parts`]. 0 if there is no such
@@ -34,8 +37,10 @@ pub struct Fusions {
     /// Matmuls norm their rows, if depth and columns of their weights are multiples of these; see
     /// [`Fused::norm`].
     pub norm_multiple: Option<[usize; 2]>,
-    /// Most rows that they norm.
+    /// Most rows to which they apply an RMS norm.
     pub norm_rows: usize,
+    /// Most rows to which they apply a layer norm, whatever else is fused into them.
+    pub layer_norm_rows: usize,
     /// Slices and concatenations of whole blocks are views of another value.
     pub views: bool,
 }
@@ -43,8 +48,8 @@ pub struct Fusions {
 /// What a launch computes besides its op. Empty if the target fuses nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fused {
-    /// Of a matmul of few rows: RMS norm of each, with weight `[K]` and epsilon.
-    pub norm: Option<(Weight, f32)>,
+    /// Of a matmul of few rows: a norm of each.
+    pub norm: Option<RowNorm>,
     /// Of a matmul: weights of further matmuls of the same operand. Their results follow the first one's in
     /// memory, as matrices one after the other. The epilogue is that of the first.
     pub parts: Vec<Weight>,
@@ -59,6 +64,20 @@ pub struct Fused {
     pub rotary: Option<Value>,
     /// If there are any, the launch is these.
     pub heads: Vec<Head>,
+    /// Of attention of one query per sequence: queries, keys and values, which it norms and rotates, and of
+    /// which it writes the latter two to the states that it reads.
+    pub before: Vec<Head>,
+}
+
+/// A norm that a matmul applies to its rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowNorm {
+    /// `[K]`
+    pub weight: Weight,
+    /// Of a layer norm `[K]`; an RMS norm has none.
+    pub bias: Option<Weight>,
+    /// Added to the variance or mean square.
+    pub eps: f32,
 }
 
 /// Heads of one value that a launch norms, rotates and puts in their place.
@@ -80,13 +99,19 @@ pub struct Head {
     pub out: Value,
     /// First row of the state that is written.
     pub write: Option<Rows>,
+    /// Where the heads begin in a row of `x`, and elements from one row to the next, if they are a part of
+    /// its rows; only attention reads such ([`Fused::before`]).
+    pub part: Option<[usize; 2]>,
 }
 
 impl Fused {
     /// Values that the launch reads besides the node's inputs.
     pub fn values(&self) -> impl Iterator<Item = Value> {
         let row = self.row.iter().map(|(table, _)| *table);
-        row.chain(self.rotary)
+        let first =
+            |head: &Head| head.write.and_then(|rows| if let Rows::At(v) = rows { Some(v) } else { None });
+        let before = self.before.iter().flat_map(move |h| [Some(h.x), h.table, first(h)]);
+        row.chain(self.rotary).chain(before.flatten())
     }
 }
 
@@ -110,7 +135,8 @@ pub(crate) struct Launch {
 impl Launch {
     /// All values that it reads and makes.
     pub fn values(&self) -> impl Iterator<Item = Value> {
-        let made = self.fused.heads.iter().map(|h| h.out).chain([self.output]);
+        let heads = self.fused.heads.iter().chain(self.fused.before.iter().filter(|h| h.write.is_some()));
+        let made = heads.map(|h| h.out).chain([self.output]);
         self.inputs.iter().copied().chain(self.fused.values()).chain(made)
     }
 }

@@ -18,7 +18,7 @@ use crate::{DType, Op, Rows, Value};
 pub const MOST_HEADS: usize = 3;
 
 /// Widest heads, and what their width is a multiple of.
-const WIDTH: (usize, usize) = (128, 8);
+pub(super) const WIDTH: (usize, usize) = (128, 8);
 
 pub(super) fn run(d: &mut Draft<'_>) {
     for i in 0..d.launches.len() {
@@ -49,7 +49,7 @@ fn unshaped(d: &Draft<'_>, mut v: Value) -> Option<(Value, Vec<usize>)> {
 }
 
 /// Whether heads of a width can be written to the state that `v` is: each is whole blocks of it.
-fn fits_state(d: &Draft<'_>, v: Value, width: usize) -> bool {
+pub(super) fn fits_state(d: &Draft<'_>, v: Value, width: usize) -> bool {
     let dtype = d.graph.info(v).dtype;
     dtype != DType::Q8_0 || width.is_multiple_of(dtype.width_step())
 }
@@ -82,7 +82,7 @@ fn rotate(d: &mut Draft<'_>, i: usize, count: usize) {
         Op::RmsNorm { weight, eps } => Some((weight.clone(), *eps)),
         _ => None,
     });
-    let head = Head { x, rows, count, width, norm: weight, table: Some(table), out, write: None };
+    let head = Head { x, rows, count, width, norm: weight, table: Some(table), out, write: None, part: None };
     let mut between = vec![];
     if let Some((norm, nodes)) = norm {
         d.absorb(norm, i);
@@ -130,6 +130,7 @@ fn written(d: &Draft<'_>, i: usize, l: &Launch, width: usize) -> Option<Head> {
         table: None,
         out: l.output,
         write: Some(Rows::of(*first, &l.inputs)),
+        part: None,
     })
 }
 
@@ -141,7 +142,7 @@ fn written_alone(d: &Draft<'_>, i: usize, l: &Launch) -> Option<Head> {
 }
 
 /// Whether `l` reads what heads make.
-fn needs(d: &Draft<'_>, l: &Launch, heads: &[Head]) -> bool {
+pub(super) fn needs(d: &Draft<'_>, l: &Launch, heads: &[Head]) -> bool {
     let made = |v: Value| {
         heads.iter().any(|h| {
             // Temporaries get other places; states are written in place.

@@ -25,7 +25,8 @@ fn bytes(w: &Weight) -> usize {
     4 * w.shape().len()
 }
 
-fn is_multiple(w: &Weight, [depth, columns]: [usize; 2]) -> bool {
+/// Whether depth and columns of a weight are multiples of these.
+pub(super) fn is_multiple(w: &Weight, [depth, columns]: [usize; 2]) -> bool {
     let &[k, n] = w.shape().dims() else { return false };
     k > 0 && n > 0 && k.is_multiple_of(depth) && n.is_multiple_of(columns)
 }
@@ -103,9 +104,4 @@ fn join(d: &mut Draft<'_>, all: &[usize]) {
     if let Some(l) = &mut d.launches[*first] {
         (l.parts, l.fused.parts) = (parts.to_vec(), weights);
     }
-}
-
-/// Whether a launch's weights allow its operand's norm to be fused.
-pub(super) fn takes_norm(op: &Op, multiple: [usize; 2]) -> bool {
-    part(op).is_some() && matches!(op.weights()[..], [weight] if is_multiple(weight, multiple))
 }

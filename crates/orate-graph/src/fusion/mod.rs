@@ -9,15 +9,17 @@
 //! | `norm_activations` | layer norm, then an activation | the norm, which applies it |
 //! | `add_row` | matmul or norm, then `AddRow` of a `SelectRow` | the matmul or norm, which adds the row |
 //! | `heads` | norms of heads, rotary positions, writes to caches | one launch |
+//! | `attended` | heads, then attention of one query per sequence | attention, which does what they do |
 //! | `rotate_queries` | `Rotary`, then attention of it as queries | attention, which rotates its queries |
 //! | `matmuls` | matmuls of one operand | one matmul by weights that are packed together |
 //! | `gates` | two such matmuls, then `Mul` of both | the matmul, which multiplies what it stores |
-//! | `norms` | RMS norm of few rows, then the matmuls that read them | the matmuls, which norm the rows |
+//! | `norms` | norm of few rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
 //! Last, `rounded` chooses values to store in 16 bits.
 
 mod add_row;
+mod attended;
 mod draft;
 mod gates;
 mod heads;
@@ -30,7 +32,7 @@ mod views;
 
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
-pub use draft::{Fused, Fusions, Head};
+pub use draft::{Fused, Fusions, Head, RowNorm};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
@@ -45,6 +47,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     }
     if fusions.heads {
         heads::run(&mut draft);
+        attended::run(&mut draft, fusions.attended_heads);
     }
     if fusions.rotate_queries {
         rotate_queries::run(&mut draft);
@@ -54,7 +57,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
         gates::run(&mut draft, fusions.gated_rows);
     }
     if let Some(multiple) = fusions.norm_multiple {
-        norms::run(&mut draft, multiple, fusions.norm_rows);
+        norms::run(&mut draft, multiple, [fusions.norm_rows, fusions.layer_norm_rows]);
     }
     if fusions.views {
         views::run(&mut draft);

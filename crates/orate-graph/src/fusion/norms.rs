@@ -1,26 +1,44 @@
-//! RMS norm of few rows, then matmuls of them → the matmuls, which norm the rows.
+//! Norm of few rows, then matmuls of them → the matmuls, which norm the rows.
 
-use super::draft::{Draft, Launch};
-use super::matmuls::takes_norm;
+use super::draft::{Draft, Launch, RowNorm};
+use super::matmuls::{is_multiple, part};
 use crate::Op;
 
-pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], most_rows: usize) {
+/// `most_rows`: of RMS norms and of layer norms.
+pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], most_rows: [usize; 2]) {
     for i in 0..d.launches.len() {
-        let Some(norm) = d.launches[i].clone() else { continue };
-        let Op::RmsNorm { weight, eps } = d.op(i) else { continue };
-        let are_few = d.graph.shape(norm.output).rows() <= most_rows;
-        if !are_few || !d.is_free(norm.output) || d.is_rewritten(norm.inputs[0]) {
+        let Some(launch) = d.launches[i].clone() else { continue };
+        let (norm, most) = match d.op(i) {
+            Op::RmsNorm { weight, eps } => {
+                (RowNorm { weight: weight.clone(), bias: None, eps: *eps }, most_rows[0])
+            }
+            Op::LayerNorm(n) => {
+                (RowNorm { weight: n.weight.clone(), bias: Some(n.bias.clone()), eps: n.eps }, most_rows[1])
+            }
+            _ => continue,
+        };
+        let does_more = launch.fused.activation.is_some() || launch.fused.row.is_some();
+        let are_few = d.graph.shape(launch.output).rows() <= most;
+        if does_more || !are_few || !d.is_free(launch.output) || d.is_rewritten(launch.inputs[0]) {
             continue;
         }
-        let reads = |l: &Launch| l.inputs.contains(&norm.output);
+        let reads = |l: &Launch| l.inputs.contains(&launch.output);
         let matmuls: Vec<usize> =
             (0..d.launches.len()).filter(|j| d.launches[*j].as_ref().is_some_and(reads)).collect();
         let all_are_able = matmuls.iter().all(|j| {
-            let is_plain =
-                d.launches[*j].as_ref().is_some_and(|l| l.fused.row.is_none() && l.fused.norm.is_none());
-            is_plain && takes_norm(d.op(*j), multiple)
+            let is_plain = d.launches[*j].as_ref().is_some_and(|l| {
+                let reads_once = l.inputs[0] == launch.output && !l.inputs[1..].contains(&launch.output);
+                l.fused.row.is_none() && l.fused.norm.is_none() && reads_once
+            });
+            let op = d.op(*j);
+            let is_able = part(op).is_some() || (norm.bias.is_some() && matches!(op, Op::MatMul { .. }));
+            let fits = |op: &Op| match op {
+                Op::MatMul { weight, .. } => is_multiple(weight, multiple),
+                _ => false,
+            };
+            is_plain && is_able && fits(op)
         });
-        let readers = d.readers.get(&norm.output).cloned().unwrap_or_default();
+        let readers = d.readers.get(&launch.output).cloned().unwrap_or_default();
         let is_covered = |reader: &usize| {
             let by =
                 |j: &usize| d.launches[*j].as_ref().is_some_and(|l| j == reader || l.parts.contains(reader));
@@ -32,7 +50,7 @@ pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], most_rows: usize) {
         // Normalizing costs a matmul next to nothing, so each of several does it.
         for j in matmuls {
             if let Some(l) = &mut d.launches[j] {
-                (l.inputs[0], l.fused.norm) = (norm.inputs[0], Some((weight.clone(), *eps)));
+                (l.inputs[0], l.fused.norm) = (launch.inputs[0], Some(norm.clone()));
                 l.nodes.insert(0, i);
             }
         }

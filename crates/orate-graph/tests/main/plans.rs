@@ -312,6 +312,73 @@ fn heads_of_one_row_need_no_norm() {
 }
 
 #[test]
+fn attention_of_one_query_takes_the_heads_before_it() {
+    let attended = || Fusions { attended_heads: &[1, 2], ..usual() };
+    let p = decoding_of(Heads::NormedAndRotated, 1, attended());
+    let all = ["RopeTable", "MatMul x3", "Attention+norm2+rotary2+write2"];
+    assert_eq!(described(&p), all);
+    let before = &p.steps()[2].fused.before;
+    let what: Vec<_> =
+        before.iter().map(|h| (h.count, h.norm.is_some(), h.table.is_some(), h.write.is_some())).collect();
+    assert_eq!(what, [(4, true, true, false), (2, true, true, true), (2, false, false, true)]);
+    assert_eq!(p.place(before[0].out), Place::Nowhere, "rotated queries are stored nowhere");
+    assert_eq!(p.steps()[2].node.inputs[0], before[0].x);
+    assert_ne!(p.place(p.steps()[2].node.output), p.place(before[0].x), "read while the result is written");
+    // Heads that are only written have the width of those of attention.
+    let p = decoding_of(Heads::Plain, 1, attended());
+    assert_eq!(described(&p), ["MatMul x3", "Attention+write2"]);
+    let before = &p.steps()[1].fused.before;
+    assert_eq!(before.iter().map(|h| (h.count, h.width)).collect::<Vec<_>>(), [(4, 16), (2, 16), (2, 16)]);
+    // Several queries, or more of them for each key than the kernel has.
+    let p = decoding_of(Heads::NormedAndRotated, 2, attended());
+    assert_eq!(described(&p).last().map(String::as_str), Some("Attention"));
+    let p = decoding_of(Heads::NormedAndRotated, 1, Fusions { attended_heads: &[1], ..usual() });
+    assert_eq!(described(&p).last().map(String::as_str), Some("Attention"));
+}
+
+/// Queries, keys and values that are slices of one matmul, of two sequences. `more` builds what else there is
+/// between the writes and attention.
+fn sliced(more: impl Fn(&mut Graph, [Value; 3], [Value; 2])) -> Vec<String> {
+    let mut g = Graph::new("sliced");
+    let x = g.input("x", DType::F32, [2, 1, 32]).expect("declares");
+    let [at, other] = ["at", "other"].map(|name| g.input(name, DType::I32, [2]).expect("declares"));
+    let states = ["keys", "values"].map(|n| g.state(n, DType::F32, [2, 9, 32]).expect("declares"));
+    let y = g.linear(x, Weight::named("w", [32, 96]), Weight::named("b", [96])).expect("builds");
+    let [q, k, v] = [0, 32, 64].map(|start| g.slice(y, 2, start, 32).expect("builds"));
+    let keys = g.write_rows(states[0], k, Rows::At(at)).expect("builds");
+    let values = g.write_rows(states[1], v, Rows::At(at)).expect("builds");
+    more(&mut g, [q, keys, values], [at, other]);
+    let p = compile(g, Fusions { attended_heads: &[1], ..usual() });
+    described(&p)
+}
+
+fn attend(g: &mut Graph, [q, keys, values]: [Value; 3], at: Value) {
+    let mask = AttentionMask::Cached(First::Operand);
+    let op =
+        Op::Attention { heads: 2, scale: 1.0, mask, relative: None, bias: false, follows_weights: false };
+    let y = g.attention(op, q, keys, values, Some(at)).expect("builds");
+    g.output("y", y).expect("declares");
+}
+
+#[test]
+fn attention_reads_heads_where_they_are() {
+    let steps = sliced(|g, values, [at, _]| attend(g, values, at));
+    assert_eq!(steps, ["MatMul+bias", "Attention+write2"]);
+    let apart = |steps: Vec<String>| steps.last().map(String::as_str) == Some("Attention");
+    assert!(apart(sliced(|g, values, [_, other]| attend(g, values, other))), "sees other keys");
+    assert!(apart(sliced(|g, values, [at, _]| {
+        g.output("q", values[0]).expect("declares");
+        attend(g, values, at);
+    })));
+    // The row before is written later: attention must not see it.
+    let between = sliced(|g, values, [at, other]| {
+        let keys = g.write_rows(values[1], values[0], Rows::At(other)).expect("builds");
+        attend(g, [values[0], keys, values[2]], at);
+    });
+    assert!(apart(between));
+}
+
+#[test]
 fn matmuls_norm_as_many_rows_as_they_can() {
     let steps = |rows: usize| {
         let mut g = Graph::new("normed");
@@ -324,6 +391,26 @@ fn matmuls_norm_as_many_rows_as_they_can() {
     assert_eq!(steps(1), ["RmsNorm+MatMul"]);
     assert_eq!(steps(2), ["RmsNorm+MatMul"]);
     assert_eq!(steps(3), ["RmsNorm", "MatMul"]);
+}
+
+#[test]
+fn matmuls_apply_layer_norms_with_all_else() {
+    let steps = |rows: usize, layer_norm_rows: usize, residual: bool| {
+        let mut g = Graph::new("normed");
+        let x = g.input("x", DType::F32, [rows, 1, 16]).expect("declares");
+        let norm =
+            Norm { weight: Weight::named("gain", [16]), bias: Weight::named("shift", [16]), eps: 1e-5 };
+        let y = g.layer_norm(x, norm).expect("builds");
+        let z = g.linear(y, Weight::named("w", [16, 16]), Weight::named("b", [16])).expect("builds");
+        let z = g.activate(z, Activation::GeluTanh).expect("builds");
+        let z = if residual { g.add(y, z).expect("builds") } else { z };
+        g.output("z", z).expect("declares");
+        described(&compile(g, Fusions { norm_multiple: Some([4, 4]), layer_norm_rows, ..usual() }))
+    };
+    assert_eq!(steps(1, 2, false), ["LayerNorm+MatMul+bias+gelu_tanh"]);
+    assert_eq!(steps(3, 2, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
+    assert_eq!(steps(1, 0, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
+    assert_eq!(steps(1, 2, true), ["LayerNorm", "MatMul+bias+gelu_tanh+residual"], "others read it too");
 }
 
 /// Rotated keys that others read too are made before they are written.

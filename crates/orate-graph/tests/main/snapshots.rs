@@ -320,11 +320,13 @@ fn decoding_layer() -> Result<()> {
     };
     let cuda = Fusions {
         add_row: true,
+        attended_heads: &[1, 2, 4],
         rotate_queries: true,
         matmul_rows: 32,
         matmul_multiple: [1, 32],
         norm_multiple: Some([16, 1]),
         norm_rows: 2,
+        layer_norm_rows: 2,
         ..wgpu.clone()
     };
     let mut text = String::new();

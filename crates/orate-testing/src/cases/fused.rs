@@ -3,7 +3,9 @@
 use super::Case;
 use crate::random::Random;
 use crate::tolerance;
-use orate_graph::{Activation, AttentionMask, DType, Factor, First, Graph, Op, Result, Rows, Value, Weight};
+use orate_graph::{
+    Activation, AttentionMask, DType, Factor, First, Graph, Norm, Op, Result, Rows, Value, Weight,
+};
 
 /// Heads of queries, heads of keys, width of a head, and width of rows.
 const HEADS: usize = 4;
@@ -49,6 +51,46 @@ impl Builder {
         Ok(())
     }
 
+    /// A matmul with a bias.
+    fn linear(&mut self, x: Value, n: usize) -> Result<Value> {
+        let k = self.g.shape(x).last();
+        let (w, bias) = (self.weight([k, n]), self.weight([n]));
+        self.g.linear(x, w, bias)
+    }
+
+    /// Mostly an RMS norm, else a layer norm.
+    fn norm(&mut self, x: Value) -> Result<Value> {
+        let weight = self.weight([ROW]);
+        let y = if self.is(3) {
+            let bias = self.weight([ROW]);
+            self.g.layer_norm(x, Norm { weight, bias, eps: 1e-5 })?
+        } else {
+            self.g.rms_norm(x, weight, 1e-5)?
+        };
+        self.seen(y)?;
+        Ok(y)
+    }
+
+    /// Queries, keys and values of rows: matmuls in any order, or slices of one.
+    fn projected(&mut self, x: Value) -> Result<[Value; 3]> {
+        let widths = [HEADS * WIDTH, KEY_HEADS * WIDTH, KEY_HEADS * WIDTH];
+        let mut all = [x; 3];
+        if self.is(3) {
+            let whole = self.linear(x, widths.iter().sum())?;
+            let mut start = 0;
+            for (to, width) in all.iter_mut().zip(widths) {
+                *to = self.g.slice(whole, 2, start, width)?;
+                start += width;
+            }
+        } else {
+            let first = self.random.below(3);
+            for which in [first, (first + 1) % 3, (first + 2) % 3] {
+                all[which] = self.matmul(x, widths[which])?;
+            }
+        }
+        Ok(all)
+    }
+
     /// Splits `x` into heads, mostly with norm and rotary positions.
     fn heads(&mut self, x: Value, count: usize, table: Value) -> Result<Value> {
         let dims = self.g.shape(x).dims().to_vec();
@@ -66,18 +108,8 @@ impl Builder {
     /// A transformer layer over caches.
     fn layer(&mut self, x: Value, at: Value, table: Value, number: usize) -> Result<Value> {
         let batch = self.g.shape(x).dims()[0];
-        let norm = self.weight([ROW]);
-        let y = self.g.rms_norm(x, norm, 1e-5)?;
-        self.seen(y)?;
-        let (mut q, mut k, mut v) = (y, y, y);
-        let first = self.random.below(3);
-        for which in [first, (first + 1) % 3, (first + 2) % 3] {
-            match which {
-                0 => q = self.matmul(y, HEADS * WIDTH)?,
-                1 => k = self.matmul(y, KEY_HEADS * WIDTH)?,
-                _ => v = self.matmul(y, KEY_HEADS * WIDTH)?,
-            }
-        }
+        let y = self.norm(x)?;
+        let [q, k, v] = self.projected(y)?;
         let (q, k) = (self.heads(q, HEADS, table)?, self.heads(k, KEY_HEADS, table)?);
         let dtype = [DType::F32, DType::F32, DType::F16, DType::BF16][self.random.below(4)];
         let mut caches = vec![];
@@ -99,9 +131,14 @@ impl Builder {
         let y = self.matmul(y, ROW)?;
         let x = self.g.add(x, y)?;
         self.seen(x)?;
+        let y = self.norm(x)?;
+        if self.is(3) {
+            let y = self.linear(y, 2 * ROW)?;
+            let y = self.g.activate(y, Activation::GeluTanh)?;
+            let y = self.linear(y, ROW)?;
+            return self.g.add(x, y);
+        }
         // Gate and up.
-        let norm = self.weight([ROW]);
-        let y = self.g.rms_norm(x, norm, 1e-5)?;
         let gate = self.matmul(y, 2 * ROW)?;
         let gate = self.g.activate(gate, Activation::Silu)?;
         let up = self.matmul(y, 2 * ROW)?;
