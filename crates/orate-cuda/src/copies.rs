@@ -57,6 +57,7 @@ pub(crate) unsafe fn copy(core: &Core, stream: &Stream, moves: &[Move]) -> Resul
             shared: 0,
             cluster: 1,
             early: false,
+            cooperative: false,
         };
         // SAFETY: this is the struct of the kernel; the caller guarantees its pointers.
         unsafe { stream.start(&launch, &arguments(moves))? };

@@ -562,7 +562,7 @@ impl Stream {
     /// `arguments` is the struct that the kernel takes, and its pointers are valid.
     pub unsafe fn start(&self, launch: &Launch<'_>, arguments: &[u64]) -> Result<(), DeviceError> {
         // SAFETY: all zeros is a valid attribute of every kind.
-        let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+        let mut attributes: [sys::CUlaunchAttribute; 3] = unsafe { std::mem::zeroed() };
         let mut count = 0;
         if launch.early {
             attributes[count].id =
@@ -575,6 +575,11 @@ impl Stream {
             attributes[count].value.clusterDim.x = 1;
             attributes[count].value.clusterDim.y = 1;
             attributes[count].value.clusterDim.z = launch.cluster;
+            count += 1;
+        }
+        if launch.cooperative {
+            attributes[count].id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+            attributes[count].value.cooperative = 1;
             count += 1;
         }
         let config = sys::CUlaunchConfig {
@@ -688,6 +693,8 @@ pub(crate) struct Launch<'a> {
     pub cluster: u32,
     /// Whether it may start while the previous kernel still runs.
     pub early: bool,
+    /// Whether all blocks must run at once.
+    pub cooperative: bool,
 }
 
 /// A recorded graph, ready to launch.

@@ -2,11 +2,11 @@
 
 use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use crate::lower::{Addresses, Pointer, Work, lower};
+use crate::lower::{Addresses, Chain, Pointer, Work, chains, lower};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
-use orate_graph::{BufferKind, DeviceError, Executable, Memory, Op, Plan};
+use orate_graph::{BufferKind, DType, DeviceError, Executable, Memory, Op, Plan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +19,9 @@ const EARLY_DRIVER: i32 = 12030;
 /// milliseconds, which a plan of a new length adds to the first sound.
 const LONG: usize = 400;
 
+/// Name of the buffer in which blocks of chains exchange values. It is zero at first.
+const SLOTS: &str = "slots of chains";
+
 /// Repetitions of a step for timing.
 const TIMED: usize = 16;
 
@@ -29,6 +32,8 @@ pub(crate) struct CudaExecutable {
     plan: Plan,
     /// Launches, each with the index of its step.
     works: Vec<(usize, Work)>,
+    /// Launches that run as one.
+    chains: Vec<Chain>,
     /// Scalars that some kernel reads.
     scalars: BTreeSet<usize>,
     /// Scalars that select a row: the scalar, the number of rows, the step.
@@ -46,6 +51,13 @@ impl CudaExecutable {
         for work in works.iter().map(|(_, w)| w).chain([&counter]) {
             core.kernels.load(&core.context, work.program, work.function)?;
         }
+        let chains =
+            if core.driver.version >= EARLY_DRIVER { chains(&works, &core.context.facts) } else { vec![] };
+        for chain in &chains {
+            let shape = chain.shape();
+            core.kernels.load(&core.context, shape.program, shape.function)?;
+            tracing::debug!(plan = plan.name(), launches = chain.works.len(), "run as one");
+        }
         tracing::debug!(plan = plan.name(), elapsed = ?start.elapsed(), "kernels are on the device");
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
@@ -57,7 +69,16 @@ impl CudaExecutable {
             _ => None,
         });
         let rows = rows.collect();
-        Ok(CudaExecutable { id: core.next_id(), works, scalars, rows, _slabs: bank.slabs(), plan, core })
+        Ok(CudaExecutable {
+            id: core.next_id(),
+            works,
+            chains,
+            scalars,
+            rows,
+            _slabs: bank.slabs(),
+            plan,
+            core,
+        })
     }
 
     /// Returns the memory if it belongs to this device.
@@ -128,10 +149,25 @@ impl CudaExecutable {
             to.scalars[i] = m.scalar_pointer(name)?;
         }
         to.arena = m.ensure_arena(self.plan.arena_bytes())?;
+        let slots = self.chains.iter().map(|chain| chain.slot_bytes).max();
+        to.slots = match slots {
+            Some(bytes) => m.ensure(SLOTS, DType::I32, &[bytes / 4].into())?,
+            None => 0,
+        };
         Ok(())
     }
 
     fn start(&self, stream: &Stream, work: &Work, addresses: &Addresses) -> Result<(), DeviceError> {
+        self.start_with(stream, work, &work.arguments(addresses), false)
+    }
+
+    fn start_with(
+        &self,
+        stream: &Stream,
+        work: &Work,
+        arguments: &[u64],
+        cooperative: bool,
+    ) -> Result<(), DeviceError> {
         let early = self.core.context.facts.arch >= CLUSTER_ARCH && self.core.driver.version >= EARLY_DRIVER;
         let launch = Launch {
             function: self.core.kernels.get(work.program, work.function),
@@ -139,11 +175,27 @@ impl CudaExecutable {
             threads: work.threads,
             shared: work.shared,
             cluster: work.cluster,
-            early,
+            early: early && !cooperative,
+            cooperative,
         };
         // SAFETY: lowering produces the struct of each kernel; `bind` allocated every place of the plan, and
         // the memory plan keeps a step's output apart from its inputs.
-        unsafe { stream.start(&launch, &work.arguments(addresses)) }
+        unsafe { stream.start(&launch, arguments) }
+    }
+
+    /// Starts all launches, in order.
+    fn start_all(&self, stream: &Stream, addresses: &Addresses) -> Result<(), DeviceError> {
+        let (mut next, mut chains) = (0, self.chains.iter().peekable());
+        while next < self.works.len() {
+            if let Some(chain) = chains.next_if(|chain| chain.works.start == next) {
+                self.start_with(stream, &chain.shape(), &chain.arguments(addresses), true)?;
+                next = chain.works.end;
+            } else {
+                self.start(stream, &self.works[next].1, addresses)?;
+                next += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Records the plan, once or `times` times with a counter.
@@ -159,7 +211,7 @@ impl CudaExecutable {
                 if let Some((scalar, _)) = counter {
                     self.start(stream, &Work::set_scalar(scalar, i as u32), addresses)?;
                 }
-                self.works.iter().try_for_each(|(_, w)| self.start(stream, w, addresses))?;
+                self.start_all(stream, addresses)?;
             }
             Ok(())
         })?;

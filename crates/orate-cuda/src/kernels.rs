@@ -172,7 +172,19 @@ pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
     ["matmul_warpgroup_1", "matmul_warpgroup_1_conv"],
 ];
 
-/// The only architecture with matmuls of warpgroups.
+/// Matmuls and attention of one or two rows in one launch.
+pub(crate) const CHAIN: &str = "chain";
+
+/// Name of the program with [`CHAIN`] in this precision; only those of 16 bits have one.
+pub(crate) fn chain_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("chain-f16"),
+        Precision::Bf16 => Some("chain-bf16"),
+        _ => None,
+    }
+}
+
+/// The only architecture with matmuls of warpgroups and with chains.
 pub(crate) const WARPGROUP_ARCH: u32 = 90;
 
 /// Whether a kernel is compiled for an architecture: old ones lack the shared memory of the largest tiles,
@@ -182,7 +194,7 @@ fn is_there(function: &str, arch: u32) -> bool {
     let is_any_of = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
     match arch {
         WARPGROUP_ARCH => !is_any_of(&["matmul_wide"]),
-        _ if is_any_of(&["matmul_warpgroup", ATTENTION_WARPGROUP]) => false,
+        _ if is_any_of(&["matmul_warpgroup", ATTENTION_WARPGROUP, CHAIN]) => false,
         _ => arch >= TENSOR_ARCH || !is_any_of(&NEW),
     }
 }
@@ -302,7 +314,14 @@ fn attention_source(precision: Precision) -> Source {
 
 /// All programs for weights in this precision.
 fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
-    product_sources(precision).chain(attention_sources(precision))
+    let text = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/heads.cuh"),
+        include_str!("../kernels/chain.cu")
+    );
+    let options = precision_options(precision);
+    let chain = chain_program(precision).map(|name| Source { name, text, options, functions: &[CHAIN] });
+    product_sources(precision).chain(attention_sources(precision)).chain(chain)
 }
 
 /// All programs for matmuls in this precision.

@@ -28,7 +28,7 @@ fn cuts_of_products() {
         unsafe { stream.clear(b.pointer(), b.bytes()).expect("clears") };
     }
     let at = |i: usize| Pointer::Weight(buffers[i].pointer());
-    let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![] };
+    let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![], slots: 0 };
     for (precision, rows, k, n) in [
         (Precision::Bf16, 1, 1024, 2048),
         (Precision::Bf16, 1, 1024, 4096),
@@ -126,7 +126,7 @@ fn blocks_of_many_rows() {
         // SAFETY: just allocated.
         unsafe { stream.clear(b.pointer(), b.bytes()).expect("clears") };
     }
-    let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![] };
+    let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![], slots: 0 };
     for (rows, taps, channels, n) in [
         (150, 1, 1024, 4096),
         (300, 1, 256, 1536),
@@ -193,6 +193,7 @@ fn time(device: &CudaDevice, stream: &Stream, work: &Work, arguments: &[Vec<u64>
         shared: work.shared,
         cluster: work.cluster,
         early: context.facts.arch >= CLUSTER_ARCH,
+        cooperative: false,
     };
     let graph = stream.capture(|| {
         // SAFETY: the buffers have room for the operands.

@@ -9,6 +9,7 @@
 mod attention;
 #[cfg(test)]
 mod bench;
+mod chain;
 mod cuts;
 mod encoders;
 mod heads;
@@ -22,6 +23,7 @@ mod sample;
 mod tables;
 mod work;
 
+pub(crate) use chain::{Chain, chains};
 use operands::Operands;
 pub(crate) use work::{Addresses, Pointer, Work};
 
@@ -279,9 +281,9 @@ mod tests {
     }
 
     /// [`crate::CudaDevice`] without a GPU: compiles plans only.
-    struct Imagined {
-        policy: PrecisionPolicy,
-        facts: Facts,
+    pub(super) struct Imagined {
+        pub policy: PrecisionPolicy,
+        pub facts: Facts,
     }
 
     impl Target for Imagined {

@@ -37,10 +37,12 @@ pub(crate) struct Addresses {
     pub buffers: Vec<DevicePointer>,
     /// 0 for scalars that the plan does not read.
     pub scalars: Vec<DevicePointer>,
+    /// Those of chains; 0 if there are none.
+    pub slots: DevicePointer,
 }
 
 impl Addresses {
-    fn of(&self, pointer: Pointer) -> DevicePointer {
+    pub(super) fn of(&self, pointer: Pointer) -> DevicePointer {
         match pointer {
             Pointer::Null | Pointer::Place(Place::Nowhere) => 0,
             Pointer::Place(Place::Arena(offset)) => self.arena + offset as u64,
