@@ -254,8 +254,10 @@ DEVICE void normed_rows(const Op& op, Shared& s, u32 run, const u32* counter) {
         float2 v[LINES];
         float mean = 0.0f, squares = 0.0f;
 #pragma unroll
-        for (int i = 0; i < LINES; i++)
-            v[i].x = __uint_as_float(found[i].x), v[i].y = __uint_as_float(found[i].z), mean += v[i].x + v[i].y;
+        for (int i = 0; i < LINES; i++) {
+            v[i].x = __uint_as_float(found[i].x), v[i].y = __uint_as_float(found[i].z);
+            mean += v[i].x + v[i].y;
+        }
         // Mean and variance are two passes, which avoids cancellation.
         mean = centers ? total(mean, s.scratch[0]) * per : 0.0f;
 #pragma unroll
