@@ -51,7 +51,9 @@ fn read(step: &Step) -> Vec<Value> {
     let own: Vec<Value> = step.nodes.iter().map(|n| n.output).collect();
     // The operand that an op writes in place is not read.
     let operands = step.nodes.iter().flat_map(|n| n.inputs.iter().skip(usize::from(n.op.in_place())));
-    operands.copied().filter(|v| !own.contains(v)).collect()
+    // The launch itself reads these.
+    let heads = step.fused.heads.iter().map(|h| h.x).chain(step.fused.values());
+    operands.copied().filter(|v| !own.contains(v)).chain(heads).collect()
 }
 
 /// Values that a step stores.

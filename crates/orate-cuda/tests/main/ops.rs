@@ -54,6 +54,20 @@ fn fused_cases_on_the_gpu() {
     report.assert();
 }
 
+/// The same by weights of 16 bits, where such layers are one launch (`kernels/chain.cu`). Rounding adds up over
+/// some eight matmuls; a value from a wrong place is off by about the largest magnitude.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn fused_cases_in_16_bits() {
+    for (precision, tolerance) in [(Precision::F16, 0.02), (Precision::Bf16, 0.15)] {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        let cases: Vec<Case> = fused_cases(200).into_iter().map(|case| Case { tolerance, ..case }).collect();
+        let report = check_all(&OnDevice(&device), &cases);
+        println!("{precision}, fused: {report}");
+        report.assert();
+    }
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn networks_at_their_real_widths() {
