@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import pathlib
+import threading
 
 import numpy as np
 import orate
@@ -87,13 +88,14 @@ class Speaker:
         left = dict(enumerate(texts, first))
         for row in kept:
             del left[row["sentence"]]
+
+        def speak(sentence):
+            row = {"sentence": sentence, "text": left[sentence]} | self.speak(left[sentence])
+            keep(row)
+            return row
+
         with Journal(journal, kept) as keep, concurrent.futures.ThreadPoolExecutor(self.at_once) as threads:
-            spoken = {threads.submit(self.speak, text): (sentence, text) for sentence, text in left.items()}
-            for done in concurrent.futures.as_completed(spoken):
-                sentence, text = spoken[done]
-                kept.append({"sentence": sentence, "text": text} | done.result())
-                keep(kept[-1])
-            kept.sort(key=lambda row: row["sentence"])
+            kept = sorted([*kept, *threads.map(speak, left)], key=lambda row: row["sentence"])
             table = pa.Table.from_pylist(list(threads.map(self.encode, kept)), schema=SCHEMA)
         part = file.with_name(f".{file.name}.part")
         with open(part, "wb") as out:
@@ -114,11 +116,12 @@ def rename(old, new):
 
 
 class Journal:
-    """A stream of Arrow with a batch for each row. A call returns when its row is on the disk."""
+    """A stream of Arrow with a batch for each row. A call, of any thread, returns when its row is on the disk."""
 
     def __init__(self, path, rows):
         # Nothing can follow a row that a kill has cut off, so this is a new stream, which begins with `rows`.
         new = path.with_suffix(".new")
+        self.lock = threading.Lock()
         self.file = open(new, "wb")
         self.stream = pa.ipc.new_stream(self.file, SPOKEN)
         for row in rows:
@@ -126,9 +129,10 @@ class Journal:
         rename(new, path)
 
     def __call__(self, row):
-        self.stream.write_batch(pa.RecordBatch.from_pylist([row], schema=SPOKEN))
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        with self.lock:
+            self.stream.write_batch(pa.RecordBatch.from_pylist([row], schema=SPOKEN))
+            self.file.flush()
+            os.fsync(self.file.fileno())
 
     def __enter__(self):
         return self
