@@ -8,7 +8,8 @@
 //! ```
 
 use orate::{
-    Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, Options, Runs, Size, supertonic,
+    Chunks, Description, Facts, Family, Model, ModelError, ModelFiles, Opening, Options, Runs, Size,
+    supertonic,
 };
 use orate_graph::{Device, Graph};
 use orate_models::PlaceOptions;
