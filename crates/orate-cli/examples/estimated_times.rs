@@ -1,5 +1,5 @@
-//! The program with models that never align text and speech, so times of words are estimates even for the built-in
-//! voice. `training/word_times.py` compares them with references.
+//! The program with models that never align text and speech, so times of words are estimates even for the
+//! built-in voice. `training/word_times.py` compares them with references.
 //!
 //! ```sh
 //! cargo build --release -p orate-cli --example estimated_times

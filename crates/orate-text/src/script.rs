@@ -217,8 +217,8 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Adds the marks at the start of `part` to the word before them, even if its segment has ended: `world,` of
-    /// `<prosody rate="slow">world</prosody>, and`. Returns their bytes.
+    /// Adds the marks at the start of `part` to the word before them, even if its segment has ended: `world,`
+    /// of `<prosody rate="slow">world</prosody>, and`. Returns their bytes.
     fn end_word(&mut self, part: &str, start: usize) -> usize {
         let is_apart = self.gap.is_some() || !self.marks.is_empty() || self.replaced.is_some();
         let last = self.segments.last_mut().filter(|last| !is_apart && !last.text.text().is_empty());
