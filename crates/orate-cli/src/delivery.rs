@@ -10,7 +10,7 @@ use crate::own_options::fits;
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
-use orate::{ClonedVoice, Engine, Options, Stream, TimedWord, VoiceStore};
+use orate::{ClonedVoice, Engine, Options, Stream, TimedMark, TimedWord, VoiceStore};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -167,6 +167,8 @@ pub struct Speech {
     to_plot: Vec<f32>,
     /// Words with times, if the options ask for them.
     pub words: Vec<TimedWord>,
+    /// Marks of SSML.
+    pub marks: Vec<TimedMark>,
 }
 
 impl<'a> Delivery<'a> {
@@ -224,6 +226,7 @@ impl<'a> Delivery<'a> {
             warnings: stream.warnings().iter().map(|w| warn(w)).collect(),
             to_plot: vec![],
             words: vec![],
+            marks: vec![],
         };
         let mut sink = output.open(engine.sample_rate())?;
         interrupt.remove_at_once(sink.temporary_path());
@@ -242,6 +245,7 @@ impl<'a> Delivery<'a> {
             speech.attempts = speech.attempts.max(chunk.attempts);
             speech.prefix_rows += chunk.prefix_rows;
             speech.words.extend(chunk.words);
+            speech.marks.extend(chunk.marks);
             if args.plot.is_some() {
                 speech.to_plot.extend_from_slice(&chunk.samples);
             }

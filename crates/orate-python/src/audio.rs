@@ -118,19 +118,19 @@ impl Audio {
     }
 
     /// Returns captions of audio that was spoken with `words=True`: "srt", "vtt", or "json" with the times of
-    /// all words.
+    /// all words and marks.
     ///
     /// >>> import orate
     /// >>> print(orate.Engine().say("Hello.", words=True).captions("vtt").splitlines()[0])
     /// WEBVTT
     #[pyo3(signature = (format="srt"))]
     fn captions(&self, py: Python<'_>, format: &str) -> Result<String> {
-        words::captions(py, &self.words, format)
+        words::captions(py, &self.words, &self.marks, format)
     }
 
     /// Writes captions in the format of the file's extension: .srt, .vtt or .json.
     fn write_captions(&self, py: Python<'_>, path: PathBuf) -> Result<()> {
-        let captions = words::captions(py, &self.words, &words::format_of(&path)?)?;
+        let captions = words::captions(py, &self.words, &self.marks, &words::format_of(&path)?)?;
         Ok(py.detach(|| orate::write_output(path, captions.as_bytes())).map_err(orate::Error::from)?)
     }
 

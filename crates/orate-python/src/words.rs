@@ -106,6 +106,12 @@ pub struct Mark {
     time: f64,
 }
 
+impl Mark {
+    fn timed(&self) -> TimedMark {
+        TimedMark { name: self.name.clone(), time: self.time }
+    }
+}
+
 #[pymethods]
 impl Mark {
     #[new]
@@ -168,8 +174,8 @@ impl Characters {
 /// Formats of captions.
 const FORMATS: [&str; 3] = ["srt", "vtt", "json"];
 
-/// Captions of words in a format by name.
-pub fn captions(py: Python<'_>, words: &Py<PyTuple>, format: &str) -> Result<String> {
+/// Captions of words, and in JSON marks, in a format by name.
+pub fn captions(py: Python<'_>, words: &Py<PyTuple>, marks: &Py<PyTuple>, format: &str) -> Result<String> {
     if !FORMATS.contains(&format) {
         let (got, allowed) = (format!("`{format}`"), format!("choose {}", FORMATS.join(", ")));
         return Err(orate::Error::Option { option: "format", got, allowed }.into());
@@ -180,13 +186,15 @@ pub fn captions(py: Python<'_>, words: &Py<PyTuple>, format: &str) -> Result<Str
         return Err(UsageError(problem.to_owned()).into());
     }
     let words: Vec<TimedWord> = words.iter().map(|word| word.get().timed.clone()).collect();
+    let marks: Vec<Py<Mark>> = marks.bind(py).extract()?;
+    let marks: Vec<TimedMark> = marks.iter().map(|mark| mark.get().timed()).collect();
     Ok(py.detach(|| match format {
         "srt" => captions::srt(&words),
         "vtt" => captions::vtt(&words),
         _ => {
             // Spans are in characters already: in this text, each is a byte.
             let characters = words.iter().map(|timed| timed.word.span.end).max().unwrap_or(0);
-            captions::json(&words, &" ".repeat(characters))
+            captions::json(&words, &marks, &" ".repeat(characters))
         }
     }))
 }

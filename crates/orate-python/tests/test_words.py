@@ -2,11 +2,16 @@
 
 import asyncio
 import copy
+import datetime
+import html
 import json
 import pickle
 
 import numpy
+import pysubs2
 import pytest
+import srt
+import webvtt
 from test_engine import program
 
 import orate
@@ -105,6 +110,29 @@ def test_captions_are_those_of_the_program(engine, tmp_path):
     assert again.words == audio.words and again.captions("vtt") == audio.captions("vtt") and same(again, audio)
 
 
+@pytest.mark.parametrize("text", [
+    "Good morning, and welcome back. It costs $3.50 to get in; children pay nothing! Would you like to come along?",
+    "Write <b>Q&A</b> --> {\\an8} here, and then 1 & 2 < 3.",
+])
+def test_other_parsers_read_captions(engine, tmp_path, text):
+    audio = engine.say(text, words=True)
+    cues = json.loads(audio.captions("json"))["cues"]
+    lines = ["\n".join(cue["lines"]) for cue in cues]
+    times = [(round(1000 * cue["start"]), round(1000 * cue["end"])) for cue in cues]
+    for format in ["srt", "vtt"]:
+        audio.write_captions(tmp_path / f"a.{format}")
+        found = pysubs2.load(tmp_path / f"a.{format}", keep_html_tags=True)
+        assert [(cue.start, cue.end) for cue in found] == times
+    milliseconds = datetime.timedelta(milliseconds=1)
+    found = list(srt.parse(audio.captions("srt")))
+    assert [(cue.start // milliseconds, cue.end // milliseconds) for cue in found] == times
+    # What players take for markup is changed.
+    if "<" not in text:
+        assert [cue.content for cue in found] == lines
+    found = list(webvtt.read(tmp_path / "a.vtt"))
+    assert [html.unescape(cue.raw_text) for cue in found] == lines
+
+
 def test_captions_that_cannot_be(engine, tmp_path):
     silent = engine.say("Hello.")
     with pytest.raises(orate.InputError, match="words=True"):
@@ -137,9 +165,13 @@ def test_ssml_and_tags(engine, tmp_path):
     assert chunk.words == () and len(chunk.marks) == 2
     assert engine.say("[rate:0.8] Hello there.", tags=True).duration > 1.1 * usual.duration
     assert pickle.loads(pickle.dumps(audio)).marks == audio.marks
-    # The program says the same.
-    program("say", ssml, "--ssml", "--device", "cpu", "--threads", "2", "-q", "-o", tmp_path / "a.wav")
+    # The program says the same, and its captions have the marks, too.
+    command = ["say", ssml, "--ssml", "--device", "cpu", "--threads", "2", "-q", "-o", tmp_path / "a.wav"]
+    program(*command, "--captions", tmp_path / "a.json")
     assert audio.encode("wav") == (tmp_path / "a.wav").read_bytes()
+    assert with_words.captions("json") == (tmp_path / "a.json").read_text()
+    marks = [(mark["mark"], mark["time"]) for mark in json.loads(with_words.captions("json"))["marks"]]
+    assert marks == [(mark.name, pytest.approx(mark.time, abs=5e-4)) for mark in audio.marks]
 
 
 @pytest.mark.parametrize("text, how, words", [

@@ -212,7 +212,7 @@ impl Answer {
 /// Words of a piece, with named places between them, in the order of their times.
 fn times_json(input: &str, words: &[TimedWord], marks: &[TimedMark]) -> Vec<Value> {
     let of_words = words.iter().map(|word| word.start).zip(captions::words_json(words, input));
-    let mark = |mark: &TimedMark| (mark.time, json!({ "mark": mark.name, "time": rounded(mark.time) }));
+    let mark = |mark: &TimedMark| (mark.time, captions::mark_json(mark));
     // Marks first: one that precedes a word has its time.
     let mut entries: Vec<(f64, Value)> = marks.iter().map(mark).chain(of_words).collect();
     entries.sort_by(|a, b| a.0.total_cmp(&b.0));

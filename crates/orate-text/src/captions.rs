@@ -6,6 +6,7 @@
 
 use crate::cjk::is_wide;
 use crate::is_invisible;
+use crate::script::TimedMark;
 use crate::words::{Pause, Word};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -124,14 +125,24 @@ pub fn words_json(words: &[TimedWord], input: &str) -> Vec<Value> {
     words.iter().map(entry).collect()
 }
 
-/// Writes JSON: `words` with their times, the span of each in characters of `input`, and its source; the same
-/// `cues` as in the other formats; and a `note` if times are estimated.
+/// A mark in the form of [`json()`].
 #[must_use]
-pub fn json(words: &[TimedWord], input: &str) -> String {
+pub fn mark_json(mark: &TimedMark) -> Value {
+    json!({ "mark": mark.name, "time": seconds(mark.time) })
+}
+
+/// Writes JSON: `words` with their times, the span of each in characters of `input`, and its source; the same
+/// `cues` as in the other formats; `marks` with their times if there are any; and a `note` if times are
+/// estimated.
+#[must_use]
+pub fn json(words: &[TimedWord], marks: &[TimedMark], input: &str) -> String {
     let cues = cues(words).into_iter().map(|cue| {
         json!({ "start": cue.start as f64 / 1000.0, "end": cue.end as f64 / 1000.0, "lines": cue.lines })
     });
     let mut all = json!({ "words": words_json(words, input), "cues": cues.collect::<Vec<_>>() });
+    if !marks.is_empty() {
+        all["marks"] = marks.iter().map(mark_json).collect();
+    }
     if let Some(note) = note(words) {
         all["note"] = note.into();
     }
@@ -418,7 +429,7 @@ mod tests {
                 }
             }
             check(&cues(&words));
-            assert!(serde_json::from_str::<Value>(&json(&words, "")).is_ok());
+            assert!(serde_json::from_str::<Value>(&json(&words, &[], "")).is_ok());
         }
     }
 
@@ -445,7 +456,10 @@ mod tests {
         assert_eq!(vtt(&words), format!("WEBVTT\n\n00:00:00.000 --> 00:00:01.700\n{escaped}"));
         words[0].source = Source::Estimated;
         assert!(vtt(&words).starts_with("WEBVTT\n\nNOTE words: estimated\n\n00:00"));
-        let all: Value = serde_json::from_str(&json(&words, text)).expect("JSON");
+        let marks = [TimedMark { name: "a\"".to_owned(), time: 0.3004 }];
+        let all: Value = serde_json::from_str(&json(&words, &marks, text)).expect("JSON");
+        assert_eq!(all["marks"], json!([{ "mark": "a\"", "time": 0.3 }]));
+        assert!(!json(&words, &[], text).contains("marks"));
         assert_eq!(all["note"], "words: estimated");
         assert_eq!(all["words"][1]["span"], json!([2, 12]));
         assert_eq!(all["words"][1]["source"], "attention");

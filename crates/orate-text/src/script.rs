@@ -217,6 +217,19 @@ impl<'t> Writer<'t> {
         }
     }
 
+    /// Adds the marks at the start of `part` to the word before them, even if its segment has ended: `world,`
+    /// of `<prosody rate="slow">world</prosody>, and`. Returns their bytes.
+    fn end_word(&mut self, part: &str, start: usize) -> usize {
+        let is_apart = self.gap.is_some() || !self.marks.is_empty() || self.replaced.is_some();
+        let last = self.segments.last_mut().filter(|last| !is_apart && !last.text.text().is_empty());
+        let Some(last) = last else { return 0 };
+        let marks = &part[..part.len() - part.trim_start_matches(ends_word).len()];
+        let at = last.shown.text().len();
+        last.shown.copy(marks, start);
+        last.text.copy(marks, at);
+        marks.len()
+    }
+
     /// Writes text that a part of the input stands for.
     fn make(&mut self, part: &str, source: Range<usize>) {
         let is_spoken = self.begin();
@@ -331,6 +344,11 @@ impl<'t> Writer<'t> {
         });
         Script { segments: self.segments, warnings: self.warnings }
     }
+}
+
+/// Marks that belong to the word before them.
+fn ends_word(c: char) -> bool {
+    ".,;:!?…)\"”»。、，；：！？）」』".contains(c)
 }
 
 /// The error of markup at a byte of the input.

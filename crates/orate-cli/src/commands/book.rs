@@ -587,7 +587,7 @@ fn write_captions(path: &Path, folder: &WorkFolder, plan: &Plan) -> anyhow::Resu
         }));
         start += folder.length(unit).unwrap_or_default();
     }
-    Ok(say::write_captions(path, &all, "")?)
+    Ok(say::write_captions(path, &all, &[], "")?)
 }
 
 /// Says that another run has completed the output.

@@ -9,7 +9,7 @@ use crate::input;
 use crate::interrupt::Interrupt;
 use crate::own_options::OwnOptions;
 use anyhow::Context as _;
-use orate::{Finish, Lexicon, Options, Script, TimedWord, Value, captions, write_output};
+use orate::{Finish, Lexicon, Options, Script, TimedMark, TimedWord, Value, captions, write_output};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -40,7 +40,7 @@ pub struct Args {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Also write captions: .srt, .vtt, or .json with the times of all words
+    /// Also write captions: .srt, .vtt, or .json with the times of all words and marks
     #[arg(long, value_name = "FILE", value_parser = captions_file)]
     pub captions: Option<PathBuf>,
 
@@ -141,11 +141,11 @@ impl Captions {
         }
     }
 
-    fn write(self, words: &[TimedWord], text: &str) -> String {
+    fn write(self, words: &[TimedWord], marks: &[TimedMark], text: &str) -> String {
         match self {
             Captions::Srt => captions::srt(words),
             Captions::Vtt => captions::vtt(words),
-            Captions::Json => captions::json(words, text),
+            Captions::Json => captions::json(words, marks, text),
         }
     }
 }
@@ -213,7 +213,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let speech = delivery.write(stream, &interrupt, speaking)?;
     if let Some(path) = &args.captions {
-        write_captions(path, &speech.words, &text)?;
+        write_captions(path, &speech.words, &speech.marks, &text)?;
     }
     let more = json!({
         "characters": speech.characters,
@@ -225,9 +225,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     delivery.report(&speech, &beginning, more)
 }
 
-/// Writes captions in the format that the extension names, for words of `text`.
-pub fn write_captions(path: &Path, words: &[TimedWord], text: &str) -> orate::Result<()> {
-    let captions = Captions::of(path).map(|format| format.write(words, text));
+/// Writes captions in the format that the extension names, for words and marks of `text`.
+pub fn write_captions(
+    path: &Path,
+    words: &[TimedWord],
+    marks: &[TimedMark],
+    text: &str,
+) -> orate::Result<()> {
+    let captions = Captions::of(path).map(|format| format.write(words, marks, text));
     Ok(write_output(path, captions.unwrap_or_default().as_bytes())?)
 }
 

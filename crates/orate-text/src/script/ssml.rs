@@ -283,7 +283,9 @@ impl Reader<'_> {
             if matches!(c, ' ' | '\t' | '\n' | '\r') {
                 self.writer.space(source, false);
             } else if self.writer.input[source.clone()] == *part {
-                self.writer.copy(part, source.start);
+                if self.writer.end_word(part, source.start) == 0 {
+                    self.writer.copy(part, source.start);
+                }
             } else {
                 self.writer.make(part, source);
             }

@@ -80,7 +80,8 @@ fn apply(writer: &mut Writer<'_>, at: usize, name: Name, value: &str) -> Result<
 }
 
 /// Writes text; white space at its ends is dropped where a segment begins or ends.
-fn text(writer: &mut Writer<'_>, range: Range<usize>) {
+fn text(writer: &mut Writer<'_>, mut range: Range<usize>) {
+    range.start += writer.end_word(&writer.input[range.clone()], range.start);
     let whole = &writer.input[range.clone()];
     let start = range.end - whole.trim_start().len();
     let end = (range.start + whole.trim_end().len()).max(start);

@@ -119,6 +119,15 @@ const SSML: &[Case] = &[
     ("<prosody rate='fast' volume='loud'>a</prosody>", "a {rate=1.25 gain=6}", &[]),
     ("<prosody pitch='high'>a</prosody> b", "a b", &["`pitch`"]),
     ("<prosody>a</prosody>", "a", &[]),
+    // Marks belong to the word before them.
+    ("\"<prosody rate='2'>Stop</prosody>!\", he", "\" | Stop!\", {rate=2} | he", &[]),
+    ("<voice name='B'>Hi</voice>.", "Hi. {voice=B}", &[]),
+    ("Hi<break/>, you <break/>, I", "Hi, {pause=0.5} | you {pause=0.5} | , I", &[]),
+    (
+        "a<mark name='x'/>, <prosody rate='2'><sub alias='.b'>c</sub></prosody>",
+        "a, {mark=x@1} | .b {rate=2 shown=\"c\"}",
+        &[],
+    ),
     ("<prosody rate='fast'><break/></prosody>a", " {rate=1.25 pause=0.5} | a", &[]),
     // Voices and languages.
     ("<voice name='F1'>a</voice><voice name='M1'>b</voice>", "a {voice=F1} | b {voice=M1}", &[]),
@@ -310,6 +319,7 @@ const TAGGED: &[(&str, &str)] = &[
     ),
     ("[voice:F1:0.7+M1:0.3]x", "x {voice=F1:0.7+M1:0.3}"),
     ("[voice:A]a [voice:A] b", "a b {voice=A}"),
+    ("[pause:1s], a[rate:2]...) b [rate:1]. c", " {pause=1} | , a...) | b {rate=2} | . c"),
     ("[voice:A]a\n\n[voice:A]b", "a¶¶b {voice=A}"),
     ("one [rate:1.1]two [rate:1]three", "one | two {rate=1.1} | three"),
     ("un[rate:1]do", "undo"),

@@ -249,7 +249,7 @@ fn cues_are_in_order_and_fit() {
         assert_eq!(shown, spoken, "{text:?}");
         assert_eq!(captions::srt(&words).matches(" --> ").count(), cues.len());
         assert_eq!(captions::vtt(&words).matches("-->").count(), cues.len());
-        assert!(captions::json(&words, &text).starts_with('{'));
+        assert!(captions::json(&words, &[], &text).starts_with('{'));
     });
 }
 
@@ -263,7 +263,7 @@ fn long_texts_of_words_are_quick() {
         let words = words::of(&text, 0..text.len(), Some(&read));
         let timed = |word| TimedWord { word, start: 0.0, end: 0.0, source: Source::Aligner, piece: 0 };
         let words: Vec<_> = words.into_iter().map(timed).collect();
-        let count = captions::json(&words, &text).len() + captions::srt(&words).len();
+        let count = captions::json(&words, &[], &text).len() + captions::srt(&words).len();
         let parts = pieces::cut(&text, 100).len() + Traced::from(text.as_str()).pieces(100).len();
         let _ = english::speakable_pieces(&text, &Rules::default(), 100, plain);
         let seconds = start.elapsed().as_secs_f64();
