@@ -343,9 +343,13 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
                 self.prefetch(ahead.wrapping_byte_add(fetched + 64));
                 fetched = (fetched + 128).min(bytes);
             }
-            for _ in 0..4 {
-                // SAFETY: the caller vouches for `k` steps.
-                unsafe { four_steps((&mut a, a_stride), (&mut b, b_stride), sums) };
+            // Not a loop, because compilers leave loops with assembly as they are.
+            // SAFETY: the caller vouches for `k` steps.
+            unsafe {
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
             }
         }
         for _ in 0..k / 4 % 4 {
