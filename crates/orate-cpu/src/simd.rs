@@ -182,8 +182,8 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// Whether weights of eight bits are stored as unsigned bytes, 128 more than their value: x86 multiplies unsigned by
-/// signed bytes, ARM signed ones.
+/// Whether weights of eight bits are stored as unsigned bytes, 128 more than their value: x86 multiplies
+/// unsigned by signed bytes, ARM signed ones.
 pub const UNSIGNED_WEIGHTS: bool = !cfg!(target_arch = "aarch64");
 
 /// Bytes from one group of four weights of all columns of a panel to the next.
@@ -209,16 +209,18 @@ pub trait ByteSimd: Simd {
     fn low_nibbles(self, a: Self::I) -> Self::I;
     /// The upper four bits of each byte.
     fn high_nibbles(self, a: Self::I) -> Self::I;
-    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w` and the four signed bytes of `x`, lowest first.
-    /// `w` is unsigned if [`UNSIGNED_WEIGHTS`], else signed; no byte of `x` is −128.
+    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w` and the four signed bytes of `x`, lowest
+    /// first. `w` is unsigned if [`UNSIGNED_WEIGHTS`], else signed; no byte of `x` is −128.
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I;
     /// Converts to the nearest floats.
     fn to_floats(self, a: Self::I) -> Self::V;
-    /// Dot products of a tile's columns of a block with rows of x, each added to the start of its row: 32 terms,
-    /// eight groups of four. With `NIBBLES`, the lower half of a byte belongs to group g and the upper half to group g + 4.
+    /// Dot products of a tile's columns of a block with rows of x, each added to the start of its row: 32
+    /// terms, eight groups of four. With `NIBBLES`, the lower half of a byte belongs to group g and the upper
+    /// half to group g + 4.
     ///
     /// # Safety
-    /// `w` is valid for reading `VECTORS` vectors of eight groups (four with `NIBBLES`), each `x` for 32 bytes.
+    /// `w` is valid for reading `VECTORS` vectors of eight groups (four with `NIBBLES`), each `x` for 32
+    /// bytes.
     #[inline(always)]
     unsafe fn dot_block<const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
         self,

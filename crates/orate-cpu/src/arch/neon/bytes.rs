@@ -136,7 +136,8 @@ impl<const DOTS: u8> ByteSimd for Neon<DOTS> {
         x: &[*const i8; ROWS],
         starts: [i32; ROWS],
     ) -> [[Self::I; VECTORS]; ROWS] {
-        // SAFETY: the caller vouches for the memory; the token proves the instructions that the parameter names.
+        // SAFETY: the caller vouches for the memory; the token proves the instructions that the parameter
+        // names.
         unsafe {
             if DOTS == dots::I8MM && ROWS == 6 && VECTORS == 2 && !NIBBLES {
                 // Signed weights need no correction.
@@ -217,7 +218,8 @@ unsafe fn multiply_six_rows<const ROWS: usize, const VECTORS: usize>(
     const { assert!(GROUP_BYTES == 128) };
     // SAFETY: NEON is part of every 64-bit ARM processor.
     let zero = unsafe { vdupq_n_s32(0) };
-    // Of each pair of rows and four columns, the first square of 2 x 2 in the first row, the second in the second.
+    // Of each pair of rows and four columns, the first square of 2 x 2 in the first row, the second in the
+    // second.
     let mut dots = [[Integers(zero, zero); VECTORS]; ROWS];
     // Eight k at a time.
     for _ in 0..4 {
@@ -281,7 +283,8 @@ fn zip_halves(a: int32x4_t, b: int32x4_t) -> (int32x4_t, int32x4_t) {
     }
 }
 
-/// Adds dot products of four groups of bytes, or of halves of them. Advances `w` by four groups, `x` by 16 bytes.
+/// Adds dot products of four groups of bytes, or of halves of them. Advances `w` by four groups, `x` by 16
+/// bytes.
 ///
 /// # Safety
 /// `w` is valid for reading four groups, each `x` for 16 bytes; the machine must have dotprod.

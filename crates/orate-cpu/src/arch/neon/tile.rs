@@ -4,11 +4,12 @@ use super::Floats;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// `sums[i] += Σ a[i, u] · b[u]` for u from 0 to 3, in this order. Advances `a` by four columns, `b` by four rows.
+/// `sums[i] += Σ a[i, u] · b[u]` for u from 0 to 3, in this order. Advances `a` by four columns, `b` by four
+/// rows.
 ///
 /// # Safety
-/// `a` must be valid for reading `ROWS` rows of four floats, `b` for four rows of `VECTORS` vectors. Strides are in
-/// floats.
+/// `a` must be valid for reading `ROWS` rows of four floats, `b` for four rows of `VECTORS` vectors. Strides
+/// are in floats.
 #[inline(always)]
 pub(super) unsafe fn four_steps<const ROWS: usize, const VECTORS: usize>(
     (a, a_stride): (&mut *const f32, usize),
@@ -53,11 +54,12 @@ macro_rules! columns {
     };
 }
 
-/// Four steps of the largest tile: six rows of a, 16 columns of b. It needs all registers: 24 for sums, six for a,
-/// two for b. Compilers load more of b at once and spill.
+/// Four steps of the largest tile: six rows of a, 16 columns of b. It needs all registers: 24 for sums, six
+/// for a, two for b. Compilers load more of b at once and spill.
 ///
-/// `load` are the instructions that load 16 bytes of each row of a to registers 24 to 29, `low` and `high` those that
-/// load the halves of a row of b to x and y. `multiply` are the mnemonic and the arrangements of its operands.
+/// `load` are the instructions that load 16 bytes of each row of a to registers 24 to 29, `low` and `high`
+/// those that load the halves of a row of b to x and y. `multiply` are the mnemonic and the arrangements of
+/// its operands.
 macro_rules! six_rows {
     (
         $sums:ident, load: $($load:literal)*, low: $low:tt, high: $high:tt,

@@ -195,8 +195,8 @@ impl Chunk<'_> {
         }
     }
 
-    /// Multiplies `ROWS` rows from `row` on by `VECTORS` vectors of a panel, from one of its columns on, and applies
-    /// the epilogue.
+    /// Multiplies `ROWS` rows from `row` on by `VECTORS` vectors of a panel, from one of its columns on, and
+    /// applies the epilogue.
     #[inline(always)]
     fn tile<S: ByteSimd, const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
         &self,
