@@ -139,7 +139,7 @@ pub struct PlaceArgs {
     )]
     pub threads: Option<u16>,
 
-    /// CPU instruction set: amx, vnni, avx512, avx2 or portable [default: best]
+    /// CPU instruction set: one that `orate devices` lists, or portable [default: best]
     #[arg(long, value_name = "SET", hide_short_help = true)]
     pub isa: Option<String>,
 

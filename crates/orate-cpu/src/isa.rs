@@ -1,6 +1,10 @@
 //! Instruction set of the kernels: detected at run time, or forced by option or environment.
 
+#[cfg(target_arch = "aarch64")]
+use crate::arch::neon::{Neon, dots};
 use crate::simd::{ByteKernel, Kernel, Portable};
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 
 /// An instruction set of this machine. Values exist only for detected sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +21,19 @@ enum Level {
     Vnni,
     #[cfg(target_arch = "x86_64")]
     Amx,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
 }
 
 /// Names of all sets, best first.
-const NAMES: [&str; 5] = ["amx", "vnni", "avx512", "avx2", "portable"];
+const NAMES: [&str; 8] = ["amx", "vnni", "avx512", "avx2", "neon-i8mm", "neon-dotprod", "neon", "portable"];
 
-/// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2` or `portable`.
+/// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2`, `neon-i8mm`,
+/// `neon-dotprod`, `neon` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
 /// Whether a kernel of this name multiplies on AMX tiles. Names begin with the instruction set that a kernel
@@ -68,6 +79,16 @@ impl Isa {
             {
                 found.push(Isa(Level::Avx2));
             }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if is_aarch64_feature_detected!("neon") {
+            if is_aarch64_feature_detected!("dotprod") {
+                if is_aarch64_feature_detected!("i8mm") {
+                    found.push(Isa(Level::I8mm));
+                }
+                found.push(Isa(Level::Dotprod));
+            }
+            found.push(Isa(Level::Neon));
         }
         found.push(Isa::PORTABLE);
         found
@@ -134,6 +155,8 @@ impl Isa {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Level::Amx | Level::Vnni => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod | Level::I8mm => "neon",
             _ => self.name(),
         }
     }
@@ -148,7 +171,8 @@ impl Isa {
     }
 
     /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with integer dot products), `avx512`,
-    /// `avx2` or `portable`.
+    /// `avx2`, `neon-i8mm` (NEON with integer matrix products), `neon-dotprod` (with integer dot products),
+    /// `neon` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
@@ -160,6 +184,12 @@ impl Isa {
             Level::Vnni => "vnni",
             #[cfg(target_arch = "x86_64")]
             Level::Amx => "amx",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod => "neon-dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm => "neon-i8mm",
         }
     }
 
@@ -174,6 +204,8 @@ impl Isa {
             // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::Dotprod | Level::I8mm => kernel.run(Neon::<{ dots::NONE }>(())),
         }
     }
 
@@ -191,6 +223,14 @@ impl Isa {
             // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_bytes_vnni(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => kernel.run(Neon::<{ dots::NONE }>(())),
+            // SAFETY: this level exists only if its features were detected.
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod => unsafe { crate::arch::neon::run_bytes_dotprod(kernel) },
+            // SAFETY: this level exists only if its features were detected.
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm => unsafe { crate::arch::neon::run_bytes_i8mm(kernel) },
         }
     }
 }
@@ -198,5 +238,30 @@ impl Isa {
 impl std::fmt::Display for Isa {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prints the sets, which `scripts/arm-check` compares with what each processor has.
+    #[test]
+    fn only_sets_of_this_machine_can_be_named() {
+        let available: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
+        println!("instruction sets: {}", available.join(", "));
+        assert_eq!(available.last(), Some(&"portable"));
+        for name in NAMES {
+            match Isa::named(name) {
+                Ok(isa) => assert!(isa.name() == name && available.contains(&name), "{name}"),
+                Err(e) => {
+                    assert!(!available.contains(&name), "{name}");
+                    let all = available.join(", ");
+                    let said = "is not supported by this processor; this machine can run:";
+                    assert_eq!(e.to_string(), format!("CPU instruction set `{name}` {said} {all}"));
+                }
+            }
+        }
+        assert!(Isa::named("abacus").is_err_and(|e| e.to_string().contains("is unknown")));
     }
 }

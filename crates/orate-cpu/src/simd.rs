@@ -15,6 +15,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Number of vector registers; determines the size of matmul tiles.
     const REGISTERS: usize;
+    /// Whether multiply-adds can take one lane of a register. Then [`Simd::steps`] is faster than a loop over
+    /// [`Simd::step`].
+    const BY_LANE: bool = false;
     /// A vector of floats.
     type V: Copy;
     /// Result of a comparison: one boolean per lane.
@@ -107,7 +110,69 @@ pub trait Simd: Copy + Send + Sync + 'static {
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
     /// Prefetches the cache line at `p` into the second-level cache. Never faults.
     fn prefetch(self, p: *const f32);
+    /// The steps of a matmul tile along K: `sums[i] += Σ a[i, k] · b[k]`, in order. Strides are in floats.
+    /// Meanwhile prefetches some bytes from `ahead` on.
+    ///
+    /// # Safety
+    /// `a` must be valid for reading `ROWS` rows of `k` floats, `b` for `k` rows of `VECTORS` vectors.
+    #[inline(always)]
+    unsafe fn steps<const ROWS: usize, const VECTORS: usize>(
+        self,
+        k: usize,
+        (mut a, a_stride): (*const f32, usize),
+        (mut b, b_stride): (*const f32, usize),
+        ahead: Option<(*const f32, usize)>,
+        sums: &mut [[Self::V; VECTORS]; ROWS],
+    ) {
+        let mut fetched = 0;
+        for _ in 0..k / UNROLL {
+            if let Some((ahead, bytes)) = ahead {
+                // Two lines per iteration are as many as a core can have in flight.
+                self.prefetch(ahead.wrapping_byte_add(fetched));
+                self.prefetch(ahead.wrapping_byte_add(fetched + 64));
+                fetched = (fetched + 128).min(bytes);
+            }
+            for u in 0..UNROLL {
+                // SAFETY: `a` and `b` have `k` columns and rows.
+                unsafe { self.step(a.add(u), a_stride, b.add(u * b_stride), sums) };
+            }
+            a = a.wrapping_add(UNROLL);
+            b = b.wrapping_add(UNROLL * b_stride);
+        }
+        for u in 0..k % UNROLL {
+            // SAFETY: the last columns of `a` and rows of `b`, of which there are `k`.
+            unsafe { self.step(a.add(u), a_stride, b.add(u * b_stride), sums) };
+        }
+    }
+    /// One step of a matmul tile: `sums[i] += a[i] · b`.
+    ///
+    /// # Safety
+    /// `a` must be valid for reading `ROWS` floats with a stride, `b` for `VECTORS` vectors.
+    #[inline(always)]
+    unsafe fn step<const ROWS: usize, const VECTORS: usize>(
+        self,
+        a: *const f32,
+        a_stride: usize,
+        b: *const f32,
+        sums: &mut [[Self::V; VECTORS]; ROWS],
+    ) {
+        let mut row = [self.splat(0.0); VECTORS];
+        for (j, v) in row.iter_mut().enumerate() {
+            // SAFETY: `b` has this vector.
+            *v = unsafe { self.load(b.add(j * Self::LANES)) };
+        }
+        for (i, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: `a` has this row.
+            let a = self.splat(unsafe { *a.add(i * a_stride) });
+            for (sum, &v) in sums.iter_mut().zip(&row) {
+                *sum = self.fma(a, v, *sum);
+            }
+        }
+    }
 }
+
+/// Steps of a matmul tile along K per iteration of its loop.
+pub const UNROLL: usize = 4;
 
 /// A computation written once for every instruction set.
 pub trait Kernel {
@@ -117,8 +182,19 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
+/// Whether weights of eight bits are stored as unsigned bytes, 128 more than their value: x86 multiplies
+/// unsigned by signed bytes, ARM signed ones.
+pub const UNSIGNED_WEIGHTS: bool = !cfg!(target_arch = "aarch64");
+
+/// Bytes from one group of four weights of all columns of a panel to the next.
+pub const GROUP_BYTES: usize = 4 * 32;
+
 /// Exact integer dot products, for q8_0 and q4_0 weights.
 pub trait ByteSimd: Simd {
+    /// Maximum rows of a tile, at most 6.
+    const TILE_ROWS: usize;
+    /// Maximum rows of a tile as wide as a panel; higher ones are half as wide.
+    const WIDE_ROWS: usize = Self::TILE_ROWS;
     /// `LANES` integers of 32 bits, or `4 · LANES` bytes.
     type I: Copy;
 
@@ -133,11 +209,50 @@ pub trait ByteSimd: Simd {
     fn low_nibbles(self, a: Self::I) -> Self::I;
     /// The upper four bits of each byte.
     fn high_nibbles(self, a: Self::I) -> Self::I;
-    /// `sum + Σ w[i] · x[i]` in each lane, for its four unsigned bytes `w` and the four signed bytes of `x`,
-    /// lowest first.
+    /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w` and the four signed bytes of `x`, lowest
+    /// first. `w` is unsigned if [`UNSIGNED_WEIGHTS`], else signed; no byte of `x` is −128.
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I;
     /// Converts to the nearest floats.
     fn to_floats(self, a: Self::I) -> Self::V;
+    /// Dot products of a tile's columns of a block with rows of x, each added to the start of its row: 32
+    /// terms, eight groups of four. With `NIBBLES`, the lower half of a byte belongs to group g and the upper
+    /// half to group g + 4.
+    ///
+    /// # Safety
+    /// `w` is valid for reading `VECTORS` vectors of eight groups (four with `NIBBLES`), each `x` for 32
+    /// bytes.
+    #[inline(always)]
+    unsafe fn dot_block<const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
+        self,
+        w: *const u8,
+        x: &[*const i8; ROWS],
+        starts: [i32; ROWS],
+    ) -> [[Self::I; VECTORS]; ROWS] {
+        let mut dots: [_; ROWS] = std::array::from_fn(|i| [self.splat_i32(starts[i]); VECTORS]);
+        let groups = if NIBBLES { 4 } else { 8 };
+        for g in 0..groups {
+            let mut bytes = [self.splat_i32(0); VECTORS];
+            for (v, bytes) in bytes.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the vectors of this group.
+                *bytes = unsafe { self.load_bytes(w.add(g * GROUP_BYTES + 4 * v * Self::LANES)) };
+            }
+            let low = if NIBBLES { bytes.map(|w| self.low_nibbles(w)) } else { bytes };
+            for (dots, x) in dots.iter_mut().zip(x) {
+                // SAFETY: the caller vouches for eight groups.
+                let x = unsafe { x.cast::<i32>().add(g).read_unaligned() };
+                (0..VECTORS).for_each(|v| dots[v] = self.dot4(dots[v], low[v], x));
+            }
+            if NIBBLES {
+                let high = bytes.map(|w| self.high_nibbles(w));
+                for (dots, x) in dots.iter_mut().zip(x) {
+                    // SAFETY: as above.
+                    let x = unsafe { x.cast::<i32>().add(g + groups).read_unaligned() };
+                    (0..VECTORS).for_each(|v| dots[v] = self.dot4(dots[v], high[v], x));
+                }
+            }
+        }
+        dots
+    }
 }
 
 /// A computation on bytes, written once for every instruction set. Called by [`crate::Isa::run_bytes`].
@@ -298,6 +413,7 @@ impl Simd for Portable {
 }
 
 impl ByteSimd for Portable {
+    const TILE_ROWS: usize = 2;
     type I = [i32; 8];
 
     #[inline(always)]
@@ -321,7 +437,7 @@ impl ByteSimd for Portable {
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
         let x = x.to_le_bytes().map(|x| i32::from(x as i8));
         std::array::from_fn(|i| {
-            let w = w[i].to_le_bytes().map(i32::from);
+            let w = w[i].to_le_bytes().map(|w| if UNSIGNED_WEIGHTS { w.into() } else { i32::from(w as i8) });
             sum[i] + (w[0] * x[0] + w[1] * x[1]) + (w[2] * x[2] + w[3] * x[3])
         })
     }

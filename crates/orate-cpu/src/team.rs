@@ -540,6 +540,19 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_thread_holds_up_one_chunk() {
+        let team = Team::new(3).unwrap();
+        // The first chunk ends after all others: passes only if other threads take them.
+        let finished = AtomicUsize::new(0);
+        team.run(50, &|_, chunk| {
+            while chunk == 0 && finished.load(Ordering::SeqCst) < 49 {
+                std::thread::yield_now();
+            }
+            finished.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+
+    #[test]
     fn runs_at_the_moment_of_falling_asleep() {
         let team = Team::new(3).unwrap();
         for round in 0..400 {

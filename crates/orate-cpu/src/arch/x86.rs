@@ -489,6 +489,7 @@ unsafe fn tail_mask(n: usize) -> __m256i {
 }
 
 impl ByteSimd for Avx2 {
+    const TILE_ROWS: usize = 2;
     type I = __m256i;
 
     #[inline(always)]
@@ -533,6 +534,7 @@ impl ByteSimd for Avx2 {
 }
 
 impl<const VNNI: bool> ByteSimd for Avx512<VNNI> {
+    const TILE_ROWS: usize = 6;
     type I = __m512i;
 
     #[inline(always)]

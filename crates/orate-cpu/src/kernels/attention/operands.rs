@@ -105,6 +105,10 @@ impl<F: RowFormat> Columns for HeadRows<F> {
         self.channel + c
     }
     #[inline(always)]
+    fn floats(&self, at: usize, d: usize) -> Option<(*const f32, usize)> {
+        F::FLOATS.then(|| (self.row(d).cast::<f32>().wrapping_add(at), self.row_bytes / size_of::<f32>()))
+    }
+    #[inline(always)]
     unsafe fn load<S: Simd>(&self, s: S, at: usize, d: usize, k: usize) -> S::V {
         // SAFETY: the caller vouches for row and columns.
         unsafe { self.format.load(s, self.row(d), at + k * S::LANES) }

@@ -13,6 +13,8 @@ pub(super) trait Columns: Copy {
     type At: Copy;
     /// Address of column `c`, the first of its panel or a multiple of a vector after it.
     fn at(&self, c: usize) -> Self::At;
+    /// Address of row `d` from a column on, and the stride of rows in floats, if they are floats.
+    fn floats(&self, at: Self::At, d: usize) -> Option<(*const f32, usize)>;
     /// Vector of row `d` that starts `k` vectors after a column.
     ///
     /// # Safety
@@ -38,6 +40,10 @@ impl Columns for Panels {
     #[inline(always)]
     fn at(&self, c: usize) -> *const f32 {
         self.first.wrapping_add(c / PANEL * self.panel + c % PANEL)
+    }
+    #[inline(always)]
+    fn floats(&self, at: *const f32, d: usize) -> Option<(*const f32, usize)> {
+        Some((at.wrapping_add(d * self.stride), self.stride))
     }
     #[inline(always)]
     unsafe fn load<S: Simd>(&self, s: S, at: *const f32, d: usize, k: usize) -> S::V {
@@ -80,6 +86,11 @@ impl<B: Columns> Product<B> {
                     self.strip::<S, 8>(s, row);
                     row += 8;
                 }
+            }
+            // Six rows fill the registers only if they are read lane by lane.
+            while S::BY_LANE && row + 6 <= self.rows {
+                self.strip::<S, 6>(s, row);
+                row += 6;
             }
             while row + 4 <= self.rows {
                 self.strip::<S, 4>(s, row);
@@ -131,7 +142,11 @@ impl<B: Columns> Product<B> {
             let (mut first, mut end) = (0, self.depth.min(RUN - self.begun));
             while first < self.depth {
                 let mut sums = [[s.splat(0.0); N]; R];
-                for d in first..end {
+                let floats = if S::BY_LANE && full { self.b.floats(at, first) } else { None };
+                if let Some(b) = floats {
+                    s.steps(end - first, (a.add(first), self.a_stride), b, None, &mut sums);
+                }
+                for d in if floats.is_some() { end } else { first }..end {
                     let mut v = [s.splat(0.0); N];
                     for (k, v) in v.iter_mut().enumerate() {
                         *v = if full { self.b.load(s, at, d, k) } else { self.b.load_partial(s, at, d, n) };

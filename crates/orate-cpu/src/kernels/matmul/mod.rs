@@ -40,7 +40,7 @@ pub(crate) use op::Product;
 pub use pack::{Columns, Element, PackedWeights, Strided};
 
 use crate::kernels::activation::Apply;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, UNROLL};
 use crate::team::Worker;
 use crate::{Isa, Team};
 use orate_graph::ConvGeometry;
@@ -519,7 +519,7 @@ impl Chunk<'_> {
         let row_bytes = width * w.element().bytes();
 
         // Slices of equal length, rounded to whole iterations of the loop.
-        let length = k.div_ceil(k.div_ceil(SLICE).max(1)).next_multiple_of(tile::UNROLL).min(SLICE);
+        let length = k.div_ceil(k.div_ceil(SLICE).max(1)).next_multiple_of(UNROLL).min(SLICE);
         let mut ks = 0..length.min(k);
         loop {
             let last = ks.end == k;

@@ -5,9 +5,6 @@ use crate::kernels::activation::Apply;
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Steps along K per iteration of the loop.
-pub(super) const UNROLL: usize = 4;
-
 /// Height, and width in vectors, of a tile that fits the registers: its sums, a row of the panel, and one
 /// broadcast element.
 pub(super) const fn size(registers: usize) -> (usize, usize) {
@@ -72,56 +69,14 @@ pub(super) unsafe fn multiply<S: Simd>(s: S, rows: usize, vectors: usize, o: &Op
     }
 }
 
-/// Adds the outer product of one column of `a` and one row of `b`.
-///
-/// # Safety
-/// `a` has as many rows as the tile, `b` as many vectors.
-#[inline(always)]
-unsafe fn step<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    s: S,
-    a: *const f32,
-    a_stride: usize,
-    b: *const f32,
-    sums: &mut [[S::V; VECTORS]; ROWS],
-) {
-    let mut row = [s.splat(0.0); VECTORS];
-    for (j, v) in row.iter_mut().enumerate() {
-        // SAFETY: `b` has this vector.
-        *v = unsafe { s.load(b.add(j * S::LANES)) };
-    }
-    for (i, sums) in sums.iter_mut().enumerate() {
-        // SAFETY: `a` has this row.
-        let a = s.splat(unsafe { *a.add(i * a_stride) });
-        for (sum, &v) in sums.iter_mut().zip(&row) {
-            *sum = s.fma(a, v, *sum);
-        }
-    }
-}
-
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
 unsafe fn multiply_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, o: &Operands) {
     let width = VECTORS * S::LANES;
     let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
-    let (mut a, mut b) = (o.a, o.b);
-    let mut ahead = 0;
-    for _ in 0..o.k / UNROLL {
-        // Two lines per iteration are as many as a core can have in flight.
-        s.prefetch(o.ahead.wrapping_byte_add(ahead));
-        s.prefetch(o.ahead.wrapping_byte_add(ahead + 64));
-        ahead = (ahead + 128).min(o.ahead_bytes);
-        for u in 0..UNROLL {
-            // SAFETY: `a` and `b` have `k` columns and rows.
-            unsafe { step(s, a.add(u), o.a_stride, b.add(u * width), &mut sums) };
-        }
-        a = a.wrapping_add(UNROLL);
-        b = b.wrapping_add(UNROLL * width);
-    }
-    for u in 0..o.k % UNROLL {
-        // SAFETY: the last columns of `a` and rows of `b`, of which there are `k`.
-        unsafe { step(s, a.add(u), o.a_stride, b.add(u * width), &mut sums) };
-    }
+    // SAFETY: `a` and `b` have `k` columns and rows.
+    unsafe { s.steps(o.k, (o.a, o.a_stride), (o.b, width), Some((o.ahead, o.ahead_bytes)), &mut sums) };
     for (i, sums) in sums.iter().enumerate() {
         for (j, &sum) in sums.iter().enumerate() {
             // SAFETY: `o.sums` has as many rows and vectors as the tile.

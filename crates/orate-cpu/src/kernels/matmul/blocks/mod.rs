@@ -35,7 +35,7 @@ use crate::kernels::elementwise::SharedMut;
 use crate::simd::{ByteKernel, ByteSimd};
 use crate::{Isa, Team};
 use activations::Block;
-use pack::{GROUPS, PANEL};
+use pack::PANEL;
 use std::ops::Range;
 
 /// Weights, and values of x, that share a scale.
@@ -159,46 +159,57 @@ impl ByteKernel for Chunk<'_> {
     fn run<S: ByteSimd>(self, s: S) {
         // Only one arm is compiled for each instruction set.
         match (self.job.w.format(), S::LANES) {
-            (BlockFormat::Q8_0, 16) => self.panels::<S, 2, false>(s),
-            (BlockFormat::Q4_0, 16) => self.panels::<S, 2, true>(s),
-            (BlockFormat::Q8_0, _) => self.panels::<S, 4, false>(s),
-            (BlockFormat::Q4_0, _) => self.panels::<S, 4, true>(s),
+            (BlockFormat::Q8_0, 16) => self.panels::<S, 2, 1, false>(s),
+            (BlockFormat::Q4_0, 16) => self.panels::<S, 2, 1, true>(s),
+            (BlockFormat::Q8_0, _) => self.panels::<S, 4, 2, false>(s),
+            (BlockFormat::Q4_0, _) => self.panels::<S, 4, 2, true>(s),
         }
     }
 }
 
 impl Chunk<'_> {
+    /// `WIDE` vectors are as wide as a panel, `HALF` half as wide.
     #[inline(always)]
-    fn panels<S: ByteSimd, const VECTORS: usize, const NIBBLES: bool>(&self, s: S) {
-        let most = if S::REGISTERS >= 32 { TILE_ROWS } else { 2 };
+    fn panels<S: ByteSimd, const WIDE: usize, const HALF: usize, const NIBBLES: bool>(&self, s: S) {
         for panel in self.panels.clone() {
-            let tiles = self.rows.len().div_ceil(most);
+            let tiles = self.rows.len().div_ceil(S::TILE_ROWS);
             let row = |tile: usize| self.rows.start + tile * self.rows.len() / tiles;
             for tile in 0..tiles {
                 let (at, ahead) = (row(tile), if tile == 0 { AHEAD } else { 0 });
                 macro_rules! heights {
                     ($($rows:literal)*) => {
                         match row(tile + 1) - at {
-                            $($rows => self.tile::<S, $rows, VECTORS, NIBBLES>(s, at, panel, ahead),)*
+                            $($rows if $rows <= S::WIDE_ROWS => {
+                                self.tile::<S, $rows, WIDE, NIBBLES>(s, at, (panel, 0), ahead);
+                            })*
+                            $($rows => {
+                                self.tile::<S, $rows, HALF, NIBBLES>(s, at, (panel, 0), ahead);
+                                self.tile::<S, $rows, HALF, NIBBLES>(s, at, (panel, PANEL / 2), 0);
+                            })*
                             rows => unreachable!("tile of {rows} rows"),
                         }
                     };
                 }
-                if S::REGISTERS >= 32 { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
+                if S::TILE_ROWS > 2 { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
             }
         }
     }
 
-    /// Multiplies `ROWS` rows from `row` on by one panel and applies the epilogue.
+    /// Multiplies `ROWS` rows from `row` on by `VECTORS` vectors of a panel, from one of its columns on, and
+    /// applies the epilogue.
     #[inline(always)]
     fn tile<S: ByteSimd, const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
         &self,
         s: S,
         row: usize,
-        panel: usize,
+        (panel, column): (usize, usize),
         ahead: usize,
     ) {
         let Job { w, epilogue, y, .. } = self.job;
+        let first = panel * PANEL + column;
+        if first >= w.n() {
+            return;
+        }
         let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
         let mut at = w.panel(panel);
         let (taps, blocks) = self.job.taps();
@@ -210,32 +221,11 @@ impl Chunk<'_> {
                 }
                 // SAFETY: the panel has `taps · blocks` blocks, each row of x `blocks` for each tap.
                 unsafe {
-                    let mut dots: [[S::I; VECTORS]; ROWS] =
-                        std::array::from_fn(|i| [s.splat_i32((*x[i]).start); VECTORS]);
-                    let bytes = at.add(PANEL * 2);
-                    let groups = if NIBBLES { GROUPS / 2 } else { GROUPS };
-                    for g in 0..groups {
-                        let mut w = [s.splat_i32(0); VECTORS];
-                        for (v, w) in w.iter_mut().enumerate() {
-                            *w = s.load_bytes(bytes.add((g * PANEL + v * S::LANES) * 4));
-                        }
-                        let low = if NIBBLES { w.map(|w| s.low_nibbles(w)) } else { w };
-                        for (dots, x) in dots.iter_mut().zip(&x) {
-                            let x = (&raw const (**x).numbers).cast::<i32>();
-                            let x = x.add(g).read_unaligned();
-                            (0..VECTORS).for_each(|v| dots[v] = s.dot4(dots[v], low[v], x));
-                        }
-                        if NIBBLES {
-                            let high = w.map(|w| s.high_nibbles(w));
-                            for (dots, x) in dots.iter_mut().zip(&x) {
-                                let x = (&raw const (**x).numbers).cast::<i32>();
-                                let x = x.add(g + groups).read_unaligned();
-                                (0..VECTORS).for_each(|v| dots[v] = s.dot4(dots[v], high[v], x));
-                            }
-                        }
-                    }
+                    let bytes = at.add(PANEL * 2 + 4 * column);
+                    let numbers = x.map(|x| (&raw const (*x).numbers).cast());
+                    let dots = s.dot_block::<ROWS, VECTORS, NIBBLES>(bytes, &numbers, x.map(|x| (*x).start));
                     for v in 0..VECTORS {
-                        let d = s.load_f16(at.cast::<u16>().add(v * S::LANES));
+                        let d = s.load_f16(at.cast::<u16>().add(column + v * S::LANES));
                         for i in 0..ROWS {
                             let scale = s.mul(d, s.splat((*x[i]).scale));
                             sums[i][v] = s.fma(s.to_floats(dots[i][v]), scale, sums[i][v]);
@@ -253,7 +243,6 @@ impl Chunk<'_> {
                 unsafe { s.store(out.as_mut_ptr(), sum) };
             }
         }
-        let first = panel * PANEL;
         let vectors = (w.n() - first).div_ceil(S::LANES).min(VECTORS);
         for i in 0..ROWS {
             let sums = block[i * PANEL..].as_ptr();

@@ -2,14 +2,14 @@
 
 use super::super::pack::{Aligned, Columns, Strided};
 use super::BLOCK;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{GROUP_BYTES, Kernel, Simd, UNSIGNED_WEIGHTS};
 use crate::{Isa, Team};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
 /// Columns of a panel.
-pub(super) const PANEL: usize = 32;
+pub(super) const PANEL: usize = GROUP_BYTES / 4;
 
 /// Groups of four k in a block.
 pub(super) const GROUPS: usize = BLOCK / 4;
@@ -32,10 +32,11 @@ impl BlockFormat {
         }
     }
 
-    /// What is added to the integers so that they are stored unsigned.
+    /// What is added to the integers that are stored, so that they are unsigned or have four bits.
     pub(super) fn offset(self) -> i32 {
         match self {
-            BlockFormat::Q8_0 => 128,
+            BlockFormat::Q8_0 if UNSIGNED_WEIGHTS => 128,
+            BlockFormat::Q8_0 => 0,
             BlockFormat::Q4_0 => 8,
         }
     }
@@ -75,7 +76,7 @@ impl BlockFormat {
                 let mut four = 0;
                 for (i, row) in groups[group].iter().enumerate() {
                     let bits = match self {
-                        BlockFormat::Q8_0 => byte(row[column] * inverse),
+                        BlockFormat::Q8_0 => byte(row[column] * inverse) ^ SIGN,
                         BlockFormat::Q4_0 => {
                             let high = &groups[group + GROUPS / 2][i];
                             nibble(row[column] * inverse) | nibble(high[column] * inverse) << 4
@@ -92,12 +93,15 @@ impl BlockFormat {
 /// Weights of a block of all columns of a panel.
 type Square = [[f32; PANEL]; BLOCK];
 
-/// `(x.round() as i8) as u8 ^ 0x80`. Without calls and branches, so that it runs in the lanes of vectors.
+/// Makes a signed byte an unsigned one that is 128 larger, if weights are stored so.
+const SIGN: u32 = if UNSIGNED_WEIGHTS { 0x80 } else { 0 };
+
+/// `(x.round() as i8) as u8`. Without calls and branches, so that it runs in the lanes of vectors.
 #[inline(always)]
 fn byte(x: f32) -> u32 {
     // With a half, 0.49999997 would become 1.
     const BELOW_A_HALF: f32 = 0.5_f32.next_down();
-    (truncated(x + BELOW_A_HALF.copysign(x), -128.0, 127.0) as u32 & 0xff) ^ 0x80
+    truncated(x + BELOW_A_HALF.copysign(x), -128.0, 127.0) as u32 & 0xff
 }
 
 /// `(x + 8.5).clamp(0.0, 15.0) as u8`, as [`byte`].
@@ -288,7 +292,7 @@ impl PackedBlocks {
         let bytes = &bytes[2 * PANEL..];
         let (group, byte) = (i / 4, i % 4);
         let q = match self.format {
-            BlockFormat::Q8_0 => i32::from(bytes[(group * PANEL + column) * 4 + byte]) - 128,
+            BlockFormat::Q8_0 => i32::from((bytes[(group * PANEL + column) * 4 + byte] ^ SIGN as u8) as i8),
             BlockFormat::Q4_0 => {
                 let both = bytes[(group % (GROUPS / 2) * PANEL + column) * 4 + byte];
                 i32::from(if group < GROUPS / 2 { both & 15 } else { both >> 4 }) - 8
@@ -305,7 +309,7 @@ mod tests {
     #[test]
     fn numbers_are_rounded_as_by_the_library() {
         let same = |x: f32| {
-            assert_eq!(byte(x), u32::from((x.round() as i8) as u8 ^ 0x80), "{x}");
+            assert_eq!(byte(x), u32::from((x.round() as i8) as u8), "{x}");
             assert_eq!(nibble(x), u32::from((x + 8.5).clamp(0.0, 15.0) as u8), "{x}");
         };
         for halves in -260..=260 {
