@@ -5,7 +5,7 @@ use crate::options::{self, Speech};
 use crate::text::{self, c_string, pointed};
 use std::ffi::{CString, c_char};
 
-/** A model on a device. */
+/// A model on a device.
 pub struct Engine {
     pub engine: orate::Engine,
     model: CString,
@@ -37,24 +37,22 @@ impl Engine {
     }
 }
 
-/** Returns the version of the library, such as "0.1.0". */
+/// Returns the version of the library, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn orate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/**
- * Opens a model, which takes milliseconds to seconds: keep the engine.
- *
- * `model` is the path of a folder or file, the name of a pulled model such as "supertonic-3", or NULL for
- * the built-in English voice. Options are "device" (auto, cpu, gpu, cuda, vulkan, metal, dx12; GPUs may
- * have a number: cuda:1), "threads" and "isa" of the CPU, "precision" of weights (stored, f32, tf32, f16,
- * bf16, q8_0, q4_0, auto), "kv" (f32, f16, bf16, q8_0), "codec" (the second of two GGUF files), "cache" (a
- * folder for compiled kernels) and "allow_fallback" (true: the CPU replaces a device that cannot run the
- * model).
- *
- * Returns NULL if it fails. Free the engine with orate_close().
- */
+/// Opens a model, which takes milliseconds to seconds: keep the engine.
+///
+/// `model` is the path of a folder or file, the name of a pulled model such as "supertonic-3", or NULL for
+/// the built-in English voice. Options are "device" (auto, cpu, gpu, cuda, vulkan, metal, dx12; GPUs may
+/// have a number: cuda:1), "threads" and "isa" of the CPU, "precision" of weights (stored, f32, tf32, f16,
+/// bf16, q8_0, q4_0, auto), "kv" (f32, f16, bf16, q8_0), "codec" (the second of two GGUF files), "cache" (a
+/// folder for compiled kernels) and "allow_fallback" (true: the CPU replaces a device that cannot run the
+/// model).
+///
+/// Returns NULL if it fails. Free the engine with orate_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_open(model: *const c_char, options: *const *const c_char) -> *mut Engine {
     let opened = guard(|| {
@@ -65,10 +63,8 @@ pub unsafe extern "C" fn orate_open(model: *const c_char, options: *const *const
     opened.map_or(std::ptr::null_mut(), |engine| Box::into_raw(Box::new(engine)))
 }
 
-/**
- * Frees an engine, and the strings that functions returned for it. NULL is allowed. No call with it may be
- * running, or begin later. Audio and tokens live on.
- */
+/// Frees an engine, and the strings that functions returned for it. NULL is allowed. No call with it may be
+/// running, or begin later. Audio and tokens live on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_close(engine: *mut Engine) {
     if !engine.is_null() {
@@ -77,45 +73,43 @@ pub unsafe extern "C" fn orate_close(engine: *mut Engine) {
     }
 }
 
-/** Returns samples per second of all audio of an engine; 0 if it is NULL. */
+/// Returns samples per second of all audio of an engine; 0 if it is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_sample_rate(engine: *const Engine) -> u32 {
     // SAFETY: an engine of the caller.
     guard(|| Ok(unsafe { pointed("engine", engine) }?.engine.sample_rate())).unwrap_or(0)
 }
 
-/** Returns the path of the model, or "built-in voice"; NULL if the engine is NULL. */
+/// Returns the path of the model, or "built-in voice"; NULL if the engine is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_model(engine: *const Engine) -> *const c_char {
     // SAFETY: an engine of the caller.
     unsafe { string(engine, |engine| &engine.model) }
 }
 
-/** Returns what runs the model, such as "cpu (avx2, 8 threads)"; NULL if the engine is NULL. */
+/// Returns what runs the model, such as "cpu (avx2, 8 threads)"; NULL if the engine is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_device(engine: *const Engine) -> *const c_char {
     // SAFETY: an engine of the caller.
     unsafe { string(engine, |engine| &engine.device) }
 }
 
-/**
- * Returns why devices were passed over, a line for each reason: those that "auto" prefers, or with
- * "allow_fallback" the one that was named. "" if none was; NULL if the engine is NULL.
- */
+/// Returns why devices were passed over, a line for each reason: those that "auto" prefers, or with
+/// "allow_fallback" the one that was named. "" if none was; NULL if the engine is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_fallbacks(engine: *const Engine) -> *const c_char {
     // SAFETY: an engine of the caller.
     unsafe { string(engine, |engine| &engine.fallbacks) }
 }
 
-/** Returns the number of the model's voices; 0 if the engine is NULL. */
+/// Returns the number of the model's voices; 0 if the engine is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_voice_count(engine: *const Engine) -> usize {
     // SAFETY: an engine of the caller.
     guard(|| Ok(unsafe { pointed("engine", engine) }?.voices.len())).unwrap_or(0)
 }
 
-/** Returns the name of a voice, for the option "voice"; NULL if there are not so many. */
+/// Returns the name of a voice, for the option "voice"; NULL if there are not so many.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_voice_name(engine: *const Engine, index: usize) -> *const c_char {
     let name = guard(|| {
@@ -128,20 +122,16 @@ pub unsafe extern "C" fn orate_voice_name(engine: *const Engine, index: usize) -
     name.unwrap_or(std::ptr::null())
 }
 
-/**
- * Returns the options that the model adds to those of orate_say(), a line for each: its name, what it
- * does, its range and its default. NULL if the engine is NULL.
- */
+/// Returns the options that the model adds to those of orate_say(), a line for each: its name, what it
+/// does, its range and its default. NULL if the engine is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_options(engine: *const Engine) -> *const c_char {
     // SAFETY: an engine of the caller.
     unsafe { string(engine, |engine| &engine.options) }
 }
 
-/**
- * Loads weights and compiles plans, so that the first text is as fast as later ones: for texts with these
- * options (see orate_say()), and so many threads that speak at once, at least 1.
- */
+/// Loads weights and compiles plans, so that the first text is as fast as later ones: for texts with these
+/// options (see orate_say()), and so many threads that speak at once, at least 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_warm_up(
     engine: *const Engine,

@@ -5,21 +5,21 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/** How a call ended. */
+/// How a call ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /** It did what was asked. */
+    /// It did what was asked.
     Ok = 0,
-    /** A text, option, voice, path or pointer is wrong. */
+    /// A text, option, voice, path or pointer is wrong.
     InvalidInput = 1,
-    /** The model is missing, damaged, or of an unknown kind. */
+    /// The model is missing, damaged, or of an unknown kind.
     InvalidModel = 2,
-    /** Memory, threads, devices or files failed. */
+    /// Memory, threads, devices or files failed.
     System = 3,
-    /** A token was cancelled, or a callback stopped the stream. */
+    /// A token was cancelled, or a callback stopped the stream.
     Cancelled = 4,
-    /** A bug of Orate: please report it. The engine can be used further. */
+    /// A bug of Orate: please report it. The engine can be used further.
     Bug = 5,
 }
 
@@ -108,21 +108,17 @@ fn last_status() -> Status {
     LAST.try_with(|last| last.borrow().0).unwrap_or(Status::System)
 }
 
-/**
- * Returns what was wrong with the last call of this thread that failed, and what to do about it. A call
- * that succeeds does not change it. Never NULL; "" if no call of this thread has failed.
- *
- * The text stays valid until the next call of this thread fails, or the thread ends.
- */
+/// Returns what was wrong with the last call of this thread that failed, and what to do about it. A call
+/// that succeeds does not change it. Never NULL; "" if no call of this thread has failed.
+///
+/// The text stays valid until the next call of this thread fails, or the thread ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn orate_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/**
- * Returns the status of the last call of this thread that failed; ORATE_STATUS_OK if none has. It is for
- * functions that return NULL.
- */
+/// Returns the status of the last call of this thread that failed; ORATE_STATUS_OK if none has. It is for
+/// functions that return NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn orate_last_status() -> Status {
     last_status()

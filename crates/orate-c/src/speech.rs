@@ -8,21 +8,21 @@ use orate::{AudioFormat, Cancel, EncoderSettings};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 
-/** Stops calls from another thread. */
+/// Stops calls from another thread.
 pub struct CancelToken(Cancel);
 
-/** Audio of a text. */
+/// Audio of a text.
 #[repr(C)]
 pub struct Audio {
-    /** Samples, about -1 to 1. You may change them. */
+    /// Samples, about -1 to 1. You may change them.
     samples: *mut f32,
-    /** Number of samples. */
+    /// Number of samples.
     length: usize,
-    /** Samples per second. */
+    /// Samples per second.
     sample_rate: u32,
-    /** Channels; always 1. */
+    /// Channels; always 1.
     channels: u32,
-    /** What was asked for and has no effect with this model, a line each; "" if there is nothing. */
+    /// What was asked for and has no effect with this model, a line each; "" if there is nothing.
     warnings: *const c_char,
 }
 
@@ -35,43 +35,39 @@ struct Owned {
     warnings: CString,
 }
 
-/** A part of a text's audio. It and what it points to are valid until the callback returns. */
+/// A part of a text's audio. It and what it points to are valid until the callback returns.
 #[repr(C)]
 pub struct Chunk {
-    /** Samples, about -1 to 1. */
+    /// Samples, about -1 to 1.
     samples: *const f32,
-    /** Number of samples; 0 is possible. */
+    /// Number of samples; 0 is possible.
     length: usize,
-    /** Samples per second. */
+    /// Samples per second.
     sample_rate: u32,
-    /** Channels; always 1. */
+    /// Channels; always 1.
     channels: u32,
-    /** Samples in the chunks before. */
+    /// Samples in the chunks before.
     start: usize,
-    /** Number of the piece of text, from 0. A piece may have several chunks. */
+    /// Number of the piece of text, from 0. A piece may have several chunks.
     piece: usize,
-    /** The piece of text, as the model reads it. */
+    /// The piece of text, as the model reads it.
     text: *const c_char,
-    /** As in orate_audio; the same in each chunk. */
+    /// As in orate_audio; the same in each chunk.
     warnings: *const c_char,
 }
 
-/**
- * Receives a chunk, on the thread that called orate_stream(). Return 0 to go on, anything else to stop. It
- * may call other functions, and must return: no longjmp(), no C++ exception.
- */
+/// Receives a chunk, on the thread that called orate_stream(). Return 0 to go on, anything else to stop. It
+/// may call other functions, and must return: no longjmp(), no C++ exception.
 pub type OnChunk = Option<unsafe extern "C" fn(chunk: *const Chunk, user: *mut c_void) -> c_int>;
 
-/** Makes a token for orate_say() and orate_stream(). Free it with orate_cancel_token_free(). */
+/// Makes a token for orate_say() and orate_stream(). Free it with orate_cancel_token_free().
 #[unsafe(no_mangle)]
 pub extern "C" fn orate_cancel_token_new() -> *mut CancelToken {
     Box::into_raw(Box::new(CancelToken(Cancel::new())))
 }
 
-/**
- * Stops the calls that have the token, and those that get it later, from any thread or signal handler. They
- * return within some tens of milliseconds, with ORATE_STATUS_CANCELLED. NULL is allowed, and does nothing.
- */
+/// Stops the calls that have the token, and those that get it later, from any thread or signal handler. They
+/// return within some tens of milliseconds, with ORATE_STATUS_CANCELLED. NULL is allowed, and does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_cancel(token: *const CancelToken) {
     // SAFETY: a token of the caller. Nothing here panics or allocates: it stores a bool.
@@ -80,7 +76,7 @@ pub unsafe extern "C" fn orate_cancel(token: *const CancelToken) {
     }
 }
 
-/** Frees a token, also while calls have it: they go on. NULL is allowed. */
+/// Frees a token, also while calls have it: they go on. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_cancel_token_free(token: *mut CancelToken) {
     if !token.is_null() {
@@ -110,17 +106,15 @@ unsafe fn begin(
     Ok((speech.stream(engine, text)?, engine.sample_rate()))
 }
 
-/**
- * Speaks a text of any length, and returns all of its audio.
- *
- * Options are "voice" (a name of orate_voice_name(), a mix such as F1:0.7+M1:0.3 where the model has that,
- * or a kept voice), "language" (a code such as en), "seed" (another one gives another reading), "silence"
- * (seconds between pieces of text), "raw" (true: the model's own sound, without trimming and set
- * loudness), "tags" or "ssml" (true: the text has markup), and those of orate_options(). `cancel` may be
- * NULL.
- *
- * Returns NULL if it fails. Free the audio with orate_audio_free().
- */
+/// Speaks a text of any length, and returns all of its audio.
+///
+/// Options are "voice" (a name of orate_voice_name(), a mix such as F1:0.7+M1:0.3 where the model has that,
+/// or a kept voice), "language" (a code such as en), "seed" (another one gives another reading), "silence"
+/// (seconds between pieces of text), "raw" (true: the model's own sound, without trimming and set
+/// loudness), "tags" or "ssml" (true: the text has markup), and those of orate_options(). `cancel` may be
+/// NULL.
+///
+/// Returns NULL if it fails. Free the audio with orate_audio_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_say(
     engine: *const Engine,
@@ -148,7 +142,7 @@ pub unsafe extern "C" fn orate_say(
     spoken.map_or(std::ptr::null_mut(), |owned| Box::into_raw(owned).cast())
 }
 
-/** Frees audio that orate_say() returned. NULL is allowed. */
+/// Frees audio that orate_say() returned. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_audio_free(audio: *mut Audio) {
     if !audio.is_null() {
@@ -157,11 +151,9 @@ pub unsafe extern "C" fn orate_audio_free(audio: *mut Audio) {
     }
 }
 
-/**
- * Writes audio to a file in the format of its extension: .wav (16 bits), .flac, and where the library was
- * built with them .mp3, .opus, .aac. The file appears whole or not at all. The audio may be your own: set
- * samples, length, sample_rate and channels = 1.
- */
+/// Writes audio to a file in the format of its extension: .wav (16 bits), .flac, and where the library was
+/// built with them .mp3, .opus, .aac. The file appears whole or not at all. The audio may be your own: set
+/// samples, length, sample_rate and channels = 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_audio_write(audio: *const Audio, path: *const c_char) -> Status {
     status(|| {
@@ -194,13 +186,11 @@ unsafe fn samples(audio: &Audio) -> Result<&[f32]> {
     }
 }
 
-/**
- * Speaks a text chunk by chunk: computes a chunk, calls `on_chunk` with it, and goes on, so memory does not
- * grow with the text. Options and `cancel` are as in orate_say(); `user` is given to the callback as it is.
- *
- * Returns ORATE_STATUS_OK once all chunks were received, and ORATE_STATUS_CANCELLED if the callback stopped
- * it. Loudness goes by the first piece of the text, so samples differ from those of orate_say() by a gain.
- */
+/// Speaks a text chunk by chunk: computes a chunk, calls `on_chunk` with it, and goes on, so memory does not
+/// grow with the text. Options and `cancel` are as in orate_say(); `user` is given to the callback as it is.
+///
+/// Returns ORATE_STATUS_OK once all chunks were received, and ORATE_STATUS_CANCELLED if the callback stopped
+/// it. Loudness goes by the first piece of the text, so samples differ from those of orate_say() by a gain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_stream(
     engine: *const Engine,

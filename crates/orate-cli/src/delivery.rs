@@ -10,11 +10,10 @@ use crate::own_options::fits;
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
-use orate::{ClonedVoice, Engine, Options, Stream, TimedWord, VoiceStore};
+use orate::{Engine, Options, Stream, TimedWord, VoiceStore};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Default output file.
