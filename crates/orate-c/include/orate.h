@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 // How a call ended.
-typedef enum orate_status {
+typedef enum {
     // It did what was asked.
     ORATE_STATUS_OK = 0,
     // A text, option, voice, path or pointer is wrong.
@@ -51,7 +51,7 @@ typedef struct orate_cancel_token orate_cancel_token;
 typedef struct orate_engine orate_engine;
 
 // Audio of a text.
-typedef struct orate_audio {
+typedef struct {
     // Samples, about -1 to 1. You may change them.
     float *samples;
     // Number of samples.
@@ -65,7 +65,7 @@ typedef struct orate_audio {
 } orate_audio;
 
 // A part of a text's audio. It and what it points to are valid until the callback returns.
-typedef struct orate_chunk {
+typedef struct {
     // Samples, about -1 to 1.
     const float *samples;
     // Number of samples; 0 is possible.
@@ -86,7 +86,7 @@ typedef struct orate_chunk {
 
 // Receives a chunk, on the thread that called orate_stream(). Return 0 to go on, anything else to stop. It
 // may call other functions, and must return: no longjmp(), no C++ exception.
-typedef int (*orate_on_chunk)(const struct orate_chunk *chunk, void *user);
+typedef int (*orate_on_chunk)(const orate_chunk *chunk, void *user);
 
 #ifdef __cplusplus
 extern "C" {
@@ -100,7 +100,7 @@ const char *orate_last_error(void);
 
 // Returns the status of the last call of this thread that failed; ORATE_STATUS_OK if none has. It is for
 // functions that return NULL.
-enum orate_status orate_last_status(void);
+orate_status orate_last_status(void);
 
 // Returns the version of the library, such as "0.1.0".
 const char *orate_version(void);
@@ -115,51 +115,51 @@ const char *orate_version(void);
 // model).
 //
 // Returns NULL if it fails. Free the engine with orate_close().
-struct orate_engine *orate_open(const char *model,
-                                const char *const *options);
+orate_engine *orate_open(const char *model,
+                         const char *const *options);
 
 // Frees an engine, and the strings that functions returned for it. NULL is allowed. No call with it may be
 // running, or begin later. Audio and tokens live on.
-void orate_close(struct orate_engine *engine);
+void orate_close(orate_engine *engine);
 
 // Returns samples per second of all audio of an engine; 0 if it is NULL.
-uint32_t orate_sample_rate(const struct orate_engine *engine);
+uint32_t orate_sample_rate(const orate_engine *engine);
 
 // Returns the path of the model, or "built-in voice"; NULL if the engine is NULL.
-const char *orate_model(const struct orate_engine *engine);
+const char *orate_model(const orate_engine *engine);
 
 // Returns what runs the model, such as "cpu (avx2, 8 threads)"; NULL if the engine is NULL.
-const char *orate_device(const struct orate_engine *engine);
+const char *orate_device(const orate_engine *engine);
 
 // Returns why devices were passed over, a line for each reason: those that "auto" prefers, or with
 // "allow_fallback" the one that was named. "" if none was; NULL if the engine is NULL.
-const char *orate_fallbacks(const struct orate_engine *engine);
+const char *orate_fallbacks(const orate_engine *engine);
 
 // Returns the number of the model's voices; 0 if the engine is NULL.
-size_t orate_voice_count(const struct orate_engine *engine);
+size_t orate_voice_count(const orate_engine *engine);
 
 // Returns the name of a voice, for the option "voice"; NULL if there are not so many.
-const char *orate_voice_name(const struct orate_engine *engine, size_t index);
+const char *orate_voice_name(const orate_engine *engine, size_t index);
 
 // Returns the options that the model adds to those of orate_say(), a line for each: its name, what it
 // does, its range and its default. NULL if the engine is NULL.
-const char *orate_options(const struct orate_engine *engine);
+const char *orate_options(const orate_engine *engine);
 
 // Loads weights and compiles plans, so that the first text is as fast as later ones: for texts with these
 // options (see orate_say()), and so many threads that speak at once, at least 1.
-enum orate_status orate_warm_up(const struct orate_engine *engine,
-                                const char *const *options,
-                                size_t threads);
+orate_status orate_warm_up(const orate_engine *engine,
+                           const char *const *options,
+                           size_t threads);
 
 // Makes a token for orate_say() and orate_stream(). Free it with orate_cancel_token_free().
-struct orate_cancel_token *orate_cancel_token_new(void);
+orate_cancel_token *orate_cancel_token_new(void);
 
 // Stops the calls that have the token, and those that get it later, from any thread or signal handler. They
 // return within some tens of milliseconds, with ORATE_STATUS_CANCELLED. NULL is allowed, and does nothing.
-void orate_cancel(const struct orate_cancel_token *token);
+void orate_cancel(const orate_cancel_token *token);
 
-// Frees a token, also while calls have it: they go on. NULL is allowed.
-void orate_cancel_token_free(struct orate_cancel_token *token);
+// Frees a token. No call with it may be running, or begin later. NULL is allowed.
+void orate_cancel_token_free(orate_cancel_token *token);
 
 // Speaks a text of any length, and returns all of its audio.
 //
@@ -170,31 +170,31 @@ void orate_cancel_token_free(struct orate_cancel_token *token);
 // NULL.
 //
 // Returns NULL if it fails. Free the audio with orate_audio_free().
-struct orate_audio *orate_say(const struct orate_engine *engine,
-                              const char *text,
-                              const char *const *options,
-                              const struct orate_cancel_token *cancel);
+orate_audio *orate_say(const orate_engine *engine,
+                       const char *text,
+                       const char *const *options,
+                       const orate_cancel_token *cancel);
 
 // Frees audio that orate_say() returned. NULL is allowed.
-void orate_audio_free(struct orate_audio *audio);
+void orate_audio_free(orate_audio *audio);
 
 // Writes audio to a file in the format of its extension: .wav (16 bits), .flac, and where the library was
 // built with them .mp3, .opus, .aac. The file appears whole or not at all. The audio may be your own: set
 // samples, length, sample_rate and channels = 1.
-enum orate_status orate_audio_write(const struct orate_audio *audio,
-                                    const char *path);
+orate_status orate_audio_write(const orate_audio *audio,
+                               const char *path);
 
 // Speaks a text chunk by chunk: computes a chunk, calls `on_chunk` with it, and goes on, so memory does not
 // grow with the text. Options and `cancel` are as in orate_say(); `user` is given to the callback as it is.
 //
 // Returns ORATE_STATUS_OK once all chunks were received, and ORATE_STATUS_CANCELLED if the callback stopped
 // it. Loudness goes by the first piece of the text, so samples differ from those of orate_say() by a gain.
-enum orate_status orate_stream(const struct orate_engine *engine,
-                               const char *text,
-                               const char *const *options,
-                               const struct orate_cancel_token *cancel,
-                               orate_on_chunk on_chunk,
-                               void *user);
+orate_status orate_stream(const orate_engine *engine,
+                          const char *text,
+                          const char *const *options,
+                          const orate_cancel_token *cancel,
+                          orate_on_chunk on_chunk,
+                          void *user);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -123,3 +123,32 @@ pub extern "C" fn orate_last_error() -> *const c_char {
 pub extern "C" fn orate_last_status() -> Status {
     last_status()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> (Status, String) {
+        // SAFETY: the text is valid until the next failure.
+        let text = unsafe { std::ffi::CStr::from_ptr(orate_last_error()) };
+        (orate_last_status(), text.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn panics_and_errors_stay_here_and_are_kept_by_thread() {
+        assert_eq!(last(), (Status::Ok, String::new()));
+        assert_eq!(status(|| panic!("row {}", 7)), Status::Bug);
+        assert_eq!(last(), (Status::Bug, "a bug of Orate: row 7".to_owned()));
+        assert_eq!(guard(|| Ok(1)), Some(1));
+        assert_eq!(last().0, Status::Bug, "success changes nothing");
+        let other = std::thread::spawn(|| {
+            let before = last().0;
+            let failed = guard(|| Err::<(), _>(Failure::input("a\0b")));
+            (before, failed, last())
+        });
+        let (before, failed, after) = other.join().expect("no panic");
+        assert_eq!((before, failed), (Status::Ok, None));
+        assert_eq!(after, (Status::InvalidInput, "a b".to_owned()));
+        assert_eq!(last().0, Status::Bug);
+    }
+}

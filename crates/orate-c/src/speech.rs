@@ -76,7 +76,7 @@ pub unsafe extern "C" fn orate_cancel(token: *const CancelToken) {
     }
 }
 
-/// Frees a token, also while calls have it: they go on. NULL is allowed.
+/// Frees a token. No call with it may be running, or begin later. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_cancel_token_free(token: *mut CancelToken) {
     if !token.is_null() {
