@@ -68,8 +68,11 @@ pub unsafe extern "C" fn orate_open(model: *const c_char, options: *const *const
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_close(engine: *mut Engine) {
     if !engine.is_null() {
-        // SAFETY: it is from `orate_open`, and not used again.
-        guard(|| Ok(drop(unsafe { Box::from_raw(engine) })));
+        guard(|| {
+            // SAFETY: it is from `orate_open`, and not used again.
+            drop(unsafe { Box::from_raw(engine) });
+            Ok(())
+        });
     }
 }
 
