@@ -3,7 +3,7 @@
 use crate::commands::Command;
 use crate::engine_report::note_fallbacks;
 use crate::failure::UsageError;
-use crate::models;
+use crate::model_path;
 use crate::outputs::Input;
 use crate::own_options::families;
 use clap::Parser;
@@ -160,7 +160,7 @@ impl EngineArgs {
 
     /// Path of the model, if one is named.
     fn path(&self) -> anyhow::Result<Option<PathBuf>> {
-        self.model.as_deref().map(models::path).transpose()
+        Ok(self.model.as_deref().map(model_path).transpose()?)
     }
 
     /// Opens the model and prints which devices were skipped.
@@ -209,7 +209,7 @@ pub fn open_to_look(
     precision: &PrecisionPolicy,
     kv: CacheFormat,
 ) -> anyhow::Result<Engine> {
-    let model = model.map(models::path).transpose()?.map_or(ModelSource::BuiltIn, ModelSource::Path);
+    let model = model.map(model_path).transpose()?.map_or(ModelSource::BuiltIn, ModelSource::Path);
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
     let options = EngineOptions {
         model,

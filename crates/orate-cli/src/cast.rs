@@ -45,7 +45,7 @@ impl std::str::FromStr for Role {
 pub fn inputs(roles: &[Role]) -> impl Iterator<Item = Input> {
     let models =
         roles.iter().filter_map(|role| role.model.clone()).filter(|model| !model.as_os_str().is_empty());
-    models.map(|model| ("a model of --cast", crate::models::path(&model).unwrap_or(model)))
+    models.map(|model| ("a model of --cast", crate::model_path(&model).unwrap_or(model)))
 }
 
 /// Who speaks for the voices of a script: the roles, else voices of the model. Opens the models that the

@@ -10,11 +10,10 @@ use crate::own_options::fits;
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
-use orate::{ClonedVoice, Engine, Options, Stream, TimedMark, TimedWord, VoiceStore};
+use orate::{Engine, Options, Stream, TimedMark, TimedWord, VoiceStore};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Default output file.
@@ -87,16 +86,16 @@ impl VoiceArgs {
 /// Options with a voice of the model, or a kept one.
 pub fn with_voice(engine: &Engine, options: Options, name: &str) -> anyhow::Result<Options> {
     let is_own = engine.voices().iter().any(|voice| voice.name == name);
-    if engine.can_clone() && !is_own {
-        return Ok(Options { voice: None, cloned: Some(kept_voice(name)?), ..options });
-    }
-    if !is_own && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name)) {
+    if !is_own
+        && !engine.can_clone()
+        && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name))
+    {
         let (fits, family) = (fits(&kept), engine.family_name());
         let own = engine.voices().iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");
         let problem = format!("`{name}` is a kept voice {fits}, and this is a {family} model");
         return Err(UsageError(format!("{problem}, which has: {own}")).into());
     }
-    Ok(Options { voice: Some(name.to_owned()), cloned: None, ..options })
+    Ok(engine.with_voice(options, name)?)
 }
 
 impl OutputArgs {
@@ -324,12 +323,4 @@ impl<'a> Delivery<'a> {
 /// Milliseconds since `since`.
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
-}
-
-/// The kept voice of this name, or the voice in this file.
-fn kept_voice(voice: &str) -> anyhow::Result<Arc<ClonedVoice>> {
-    if Path::new(voice).extension() == Some("safetensors".as_ref()) {
-        return Ok(Arc::new(ClonedVoice::load(voice).map_err(orate::Error::from)?));
-    }
-    Ok(VoiceStore::user()?.load(voice)?)
 }

@@ -13,7 +13,6 @@ mod failure;
 mod input;
 mod interrupt;
 mod measure;
-mod models;
 mod outputs;
 mod own_options;
 mod print;
@@ -27,12 +26,19 @@ pub use commands::serve::{
     Background as BackgroundServer, Model as ServedModel, serve_models, serve_options, start_server,
 };
 pub use failure::UsageError;
-pub use models::path as model_path;
 
 use clap::Parser;
 use orate::Family;
+#[cfg(feature = "hub")]
+use orate_hub::model_path;
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// Path of the model that the user names.
+#[cfg(not(feature = "hub"))]
+fn model_path(model: &std::path::Path) -> std::io::Result<std::path::PathBuf> {
+    Ok(model.to_owned())
+}
 
 /// Runs the command line of this process with models of these families. Call it first in `main`, before any
 /// thread starts. The options that the families declare become flags of the commands that speak.

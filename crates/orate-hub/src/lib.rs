@@ -26,6 +26,7 @@ mod http;
 mod known;
 mod list;
 mod name;
+mod named;
 mod part;
 mod pull;
 mod settings;
@@ -34,6 +35,7 @@ pub use cache::Cache;
 pub use error::{Error, ErrorKind, Result};
 pub use known::{Found, KNOWN, Known, default_files, known, missing};
 pub use name::Repo;
+pub use named::{Named, model_path};
 pub use pull::{File, Hub, Plan, Target};
 pub use settings::{Patience, Settings};
 

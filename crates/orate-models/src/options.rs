@@ -379,6 +379,18 @@ impl OptionSpec {
         }
     }
 
+    /// What it does, its choices and its default, in one line.
+    pub fn summary(&self) -> String {
+        let help = self.help.lines().next().unwrap_or_default().trim().trim_end_matches('.');
+        let default = if self.default.is_empty() { "none" } else { self.default };
+        // Of numbers, the help has the range.
+        let choices = match self.kind {
+            OptionKind::Choice(words) => format!(": {}", words.join(", ")),
+            _ => String::new(),
+        };
+        format!("{help}{choices} [default: {default}]")
+    }
+
     /// Checks type and range of a value.
     ///
     /// # Errors

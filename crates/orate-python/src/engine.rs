@@ -7,10 +7,7 @@ use crate::options::{self, Keywords};
 use crate::speech::Speech;
 use crate::stream::{Progress, Stream};
 use crate::voice::Voice;
-use orate::{
-    CacheFormat, Cancel, DeviceChoice, EncoderSettings, EngineOptions, ModelSource, OptionKind,
-    PrecisionChoice,
-};
+use orate::{Cancel, EncoderSettings, EngineOptions, ModelSource};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -77,31 +74,13 @@ impl Engine {
         if let Some((name, _)) = unknown.into_iter().flatten().next() {
             return Err(options::unknown(py, "Engine()", &name.extract::<String>()?, KEYWORDS)?);
         }
-        let wrong = |option, got: &str, allowed| {
-            let got = format!("`{got}`");
-            orate::Error::Option { option, got, allowed }
-        };
-        let precision = match precision {
-            "auto" => PrecisionChoice::Auto { allow: vec![], deny: vec![] },
-            "stored" => PrecisionChoice::default(),
-            format => {
-                orate::PrecisionPolicy::uniform(format.parse().map_err(|e| wrong("precision", format, e))?)
-                    .into()
-            }
-        };
-        let mut options = EngineOptions {
-            device: device.parse::<DeviceChoice>()?,
-            threads,
-            isa,
-            precision,
-            kv: kv.parse::<CacheFormat>().map_err(|e| wrong("kv", kv, e))?,
-            cache,
-            allow_fallback,
-            ..EngineOptions::default()
-        };
+        let mut options = EngineOptions { threads, isa, cache, allow_fallback, ..EngineOptions::default() };
+        for (name, value) in [("device", device), ("precision", precision), ("kv", kv)] {
+            options.set(name, value)?;
+        }
         let opened = detached::run(py, &Cancel::new(), || {
             if let Some(model) = model {
-                options.model = ModelSource::Path(orate_cli::model_path(&model)?);
+                options.model = ModelSource::Path(orate_hub::model_path(&model)?);
             }
             anyhow::Ok(orate::Engine::with_options(options)?)
         });
@@ -275,14 +254,7 @@ impl Engine {
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         for spec in self.0.model().accepts() {
-            let help = spec.help.lines().next().unwrap_or_default().trim().trim_end_matches('.');
-            let default = if spec.default.is_empty() { "none" } else { spec.default };
-            // Of numbers, the help has the range.
-            let choices = match spec.kind {
-                OptionKind::Choice(words) => format!(": {}", words.join(", ")),
-                _ => String::new(),
-            };
-            all.set_item(spec.name, format!("{help}{choices} [default: {default}]"))?;
+            all.set_item(spec.name, spec.summary())?;
         }
         Ok(all)
     }

@@ -3,12 +3,12 @@
 use crate::engine::Engine;
 use crate::error::{Failure, Result};
 use crate::voice::Voice;
-use orate::{Cancel, ClonedVoice, Finish, Options, Value, VoiceStore};
+use orate::{Cancel, Finish, Options, Value};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Keywords of a call that were not read yet.
 pub struct Keywords<'py> {
@@ -131,16 +131,7 @@ pub fn with_voice(
         return Err(PyTypeError::new_err(problem).into());
     };
     let name = path.display().to_string();
-    // Only models that clone take kept voices and their files.
-    if !engine.can_clone() || is_own(engine, &name) {
-        return Ok(Options { voice: Some(name), cloned: None, ..options });
-    }
-    let cloned = if Path::new(&name).extension() == Some("safetensors".as_ref()) {
-        ClonedVoice::load(&name).map_err(orate::Error::from)?.into()
-    } else {
-        VoiceStore::user()?.load(&name)?
-    };
-    Ok(Options { voice: None, cloned: Some(cloned), ..options })
+    Ok(engine.with_voice(options, &name)?)
 }
 
 /// Whether the model has a voice of this name.

@@ -69,6 +69,53 @@ impl Default for EngineOptions {
     }
 }
 
+impl EngineOptions {
+    /// Names of the options that [`EngineOptions::set`] knows.
+    pub const NAMES: [&str; 8] =
+        ["codec", "device", "threads", "isa", "precision", "kv", "cache", "allow_fallback"];
+
+    /// Sets an option from text, as bindings for other languages and configuration files give it: a field by
+    /// its name, with what the program takes for it.
+    ///
+    /// ```
+    /// let mut options = orate::EngineOptions::default();
+    /// options.set("device", "cpu")?;
+    /// options.set("threads", "2")?;
+    /// assert_eq!(options.threads, Some(2));
+    /// # Ok::<(), orate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The name is unknown, or the text is no value of it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let wrong = |option, allowed: String| Error::Option { option, got: format!("`{value}`"), allowed };
+        match name {
+            "codec" => self.codec = Some(value.into()),
+            "device" => self.device = value.parse()?,
+            "threads" => {
+                let threads =
+                    value.parse().map_err(|_| wrong("threads", "choose a whole number".to_owned()))?;
+                self.threads = Some(threads);
+            }
+            "isa" => self.isa = Some(value.to_owned()),
+            "precision" => self.precision = value.parse()?,
+            "kv" => self.kv = value.parse().map_err(|e| wrong("kv", e))?,
+            "cache" => self.cache = Some(value.into()),
+            "allow_fallback" => {
+                let on = value.parse();
+                self.allow_fallback =
+                    on.map_err(|_| wrong("allow_fallback", "choose true or false".to_owned()))?;
+            }
+            _ => {
+                let got = format!("`{name}`");
+                let allowed = format!("choose {}", EngineOptions::NAMES.join(", "));
+                return Err(Error::Option { option: "option of the engine", got, allowed });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -153,6 +200,24 @@ impl Default for PrecisionChoice {
     /// As the weights are stored.
     fn default() -> Self {
         PrecisionChoice::Stored { allow: vec![], deny: vec![] }
+    }
+}
+
+impl FromStr for PrecisionChoice {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "stored" => Ok(PrecisionChoice::default()),
+            "auto" => Ok(PrecisionChoice::Auto { allow: vec![], deny: vec![] }),
+            format => match format.parse() {
+                Ok(precision) => Ok(PrecisionPolicy::uniform(precision).into()),
+                Err(e) => {
+                    let allowed = format!("{e}, stored, auto");
+                    Err(Error::Option { option: "precision", got: format!("`{format}`"), allowed })
+                }
+            },
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Kept voices: a folder with one file for each.
 
-use crate::{Error, Result};
+use crate::{Engine, Error, Options, Result};
 use orate_models::{ClonedVoice, ModelError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -201,6 +201,26 @@ impl VoiceStore {
         // A folder that cannot be listed is reported where it is listed.
         let known = self.names().unwrap_or_default();
         Error::UnknownKeptVoice { name: name.to_owned(), folder: self.folder.clone(), known }
+    }
+}
+
+impl Engine {
+    /// Sets the voice that a user names: one of the model's own or, for models that clone, a kept voice of
+    /// [`VoiceStore::user`] or the file of one (`.safetensors`).
+    ///
+    /// # Errors
+    /// No kept voice has the name, or the file cannot be read.
+    pub fn with_voice(&self, options: Options, name: &str) -> Result<Options> {
+        let is_own = self.voices().iter().any(|voice| voice.name == name);
+        if is_own || !self.can_clone() {
+            return Ok(Options { voice: Some(name.to_owned()), cloned: None, ..options });
+        }
+        let cloned = if Path::new(name).extension() == Some(EXTENSION.as_ref()) {
+            Arc::new(ClonedVoice::load(name)?)
+        } else {
+            VoiceStore::user()?.load(name)?
+        };
+        Ok(Options { voice: None, cloned: Some(cloned), ..options })
     }
 }
 

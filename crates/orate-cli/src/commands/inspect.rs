@@ -3,7 +3,7 @@
 use crate::args::PrecisionArgs;
 use crate::engine_report::probes_json;
 use crate::failure::UsageError;
-use crate::models;
+use crate::model_path;
 use crate::own_options::families;
 use crate::print;
 use orate::{DeviceChoice, Precision};
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (precision, kv) = (args.precision.choice(), args.precision.kv);
     let codec = args.codec.clone();
     let look = Look { codec, families: families(), device: args.device, precision, kv };
-    let path = args.path.as_deref().map(models::path).transpose()?;
+    let path = args.path.as_deref().map(model_path).transpose()?;
     // A file that stands for a pulled model is opened as the model.
     let named = args.path.as_deref().is_some_and(Path::is_file);
     let found = match &path {

@@ -1,11 +1,10 @@
 //! `orate pull`: downloads a model.
 
 use crate::interrupt::Interrupt;
-use crate::models::{self, Named};
-use crate::print;
+use crate::{model_path, print};
 use anyhow::{anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use orate_hub::{Cache, Event, Found, Hub, Plan, Settings, Target, Watch, default_files, missing};
+use orate_hub::{Cache, Event, Found, Hub, Named, Plan, Settings, Target, Watch, default_files, missing};
 use serde_json::json;
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
@@ -67,7 +66,7 @@ pub struct Args {
 
 /// Downloads and prints where the model is.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let named = models::named(&args.model)?;
+    let named: Named = args.model.parse()?;
     let mut settings = Settings::from_env()?;
     settings.insecure = args.insecure;
     if args.offline || settings.offline {
@@ -104,9 +103,9 @@ pub fn pull(
         json: false,
         insecure: false,
     };
-    let (named, settings) = (models::named(model)?, Settings::from_env()?);
+    let (named, settings): (Named, _) = (model.parse()?, Settings::from_env()?);
     if settings.offline {
-        return models::path(Path::new(model));
+        return Ok(model_path(Path::new(model))?);
     }
     let plan = download(&args, &named, &settings, watch, false)?;
     Ok(path_of(&args, &named, &plan, &settings.cache))

@@ -1,7 +1,7 @@
 //! `orate quantize`: a model in one GGUF file.
 
 use crate::own_options::families;
-use crate::{models, outputs, print};
+use crate::{model_path, outputs, print};
 use orate_tools::quantize::{self, DType, Report};
 use serde_json::json;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub struct Args {
 
 /// Writes the file and prints what is in it.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let model = models::path(&args.model)?;
+    let model = model_path(&args.model)?;
     outputs::check("-o", &args.output, &[("the model", model.clone())])?;
     let Report { bytes, types, files } = quantize::quantize(families(), &model, args.weights, &args.output)?;
     if args.json {
