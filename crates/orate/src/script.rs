@@ -40,6 +40,7 @@ impl Engine {
         let (mut parts, mut pieces, mut pause) = (vec![], options.first_piece, 0.0);
         let has_sound = |segment: &&Segment| segment.text.chars().any(char::is_alphanumeric);
         let is_silent = script.segments.iter().find(has_sound).is_none();
+        let mut before: Option<&Segment> = None;
         for segment in &script.segments {
             // Marks alone have no sound. A script without any sound is the model's error.
             if is_silent || has_sound(&segment) {
@@ -55,8 +56,10 @@ impl Engine {
                 let chunks = engine.model().clone().speak(&segment.text, &options)?;
                 pieces += chunks.remaining();
                 let part = Part::new(chunks, engine.sample_rate(), self.sample_rate(), &options)?;
-                parts.push(part.of_segment(segment, pause));
-                pause = 0.0;
+                let part = part.of_segment(segment, pause);
+                let goes_on = before.is_some_and(|before| goes_on(before, segment));
+                parts.push(if goes_on { part.within_sentence() } else { part });
+                (pause, before) = (0.0, Some(segment));
             }
             pause += segment.pause_after;
         }
@@ -107,4 +110,11 @@ fn with_style(mut speaker: Speaker, segment: &Segment, warnings: &mut Vec<String
     }
     speaker.options = speaker.options.set("speed", speed as f32);
     Ok(speaker)
+}
+
+/// Whether a sentence that a segment begins goes on in the next one, spoken by the same voice.
+fn goes_on(segment: &Segment, next: &Segment) -> bool {
+    let text = segment.text.trim_end_matches(|c: char| c == ' ' || "\"'”’»)]".contains(c));
+    let ends = text.ends_with(|c: char| c.is_whitespace() || ".!?…:;。！？：；".contains(c));
+    !ends && (&segment.voice, &segment.language) == (&next.voice, &next.language)
 }

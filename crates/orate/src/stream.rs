@@ -90,6 +90,11 @@ impl Part {
         }
     }
 
+    /// Lets the first piece follow what is before it without silence, unless a pause is asked for.
+    pub fn within_sentence(self) -> Part {
+        Part { pause: self.pause.or(Some(0.0)), ..self }
+    }
+
     /// Seconds of silence before a piece.
     fn silence_before(&mut self, index: usize) -> f64 {
         let usual = if index > 0 { self.silence } else { 0.0 };

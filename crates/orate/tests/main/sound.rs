@@ -140,6 +140,12 @@ fn scripts_have_pauses_rates_and_marks() {
     assert!((48_000..56_000).contains(&silence.len()), "{silence:?}");
     let length = samples(&pause).len();
     assert!((plain.len() + 48_000 + 24_000 - 12_000..plain.len() + 72_000).contains(&length), "{length}");
+    // A sentence is not interrupted where its rate changes.
+    let [within, between] =
+        ["[rate:1.2] One moment [rate:1.0] please.", "[rate:1.2] One moment. [rate:1.0] Please."]
+            .map(|text| longest_silence(&samples(&script(&engine, text))).len());
+    let usual = (f64::from(Options::default().silence) * 24_000.0) as usize;
+    assert!(within + usual / 2 < between, "{within} and {between} of {usual} samples");
     let fast = samples(&script(&engine, "[rate:1.5] One moment. Go on."));
     assert!(fast.len() * 10 < plain.len() * 9, "{} samples, {} without", fast.len(), plain.len());
     // Words are found in the text with its tags.
