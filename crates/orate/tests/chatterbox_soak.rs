@@ -18,8 +18,8 @@ static ALLOCATOR: Counting = Counting;
 const CALLERS: u64 = 3;
 const OF_EACH: usize = 30;
 
-/// Utterances one at a time after that: the first compile the last plans, of which a GPU keeps ten times as many
-/// as a CPU; `OTHERS` are measured.
+/// Utterances one at a time after that: the first compile the last plans, of which a GPU keeps ten times as
+/// many as a CPU; `OTHERS` are measured.
 const FIRST: usize = 300;
 const FIRST_ON_A_GPU: usize = 3000;
 const OTHERS: usize = 300;
