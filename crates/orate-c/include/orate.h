@@ -138,7 +138,7 @@ const char *orate_fallbacks(const orate_engine *engine);
 // Returns the number of the model's voices; 0 if the engine is NULL.
 size_t orate_voice_count(const orate_engine *engine);
 
-// Returns the name of a voice, for the option "voice"; NULL if there are not so many.
+// Returns the name of a voice, for the option "voice"; NULL if `index` is too large.
 const char *orate_voice_name(const orate_engine *engine, size_t index);
 
 // Returns the options that the model adds to those of orate_say(), a line for each: its name, what it
@@ -146,7 +146,7 @@ const char *orate_voice_name(const orate_engine *engine, size_t index);
 const char *orate_options(const orate_engine *engine);
 
 // Loads weights and compiles plans, so that the first text is as fast as later ones: for texts with these
-// options (see orate_say()), and so many threads that speak at once, at least 1.
+// options (see orate_say()), spoken by `threads` threads at once, at least 1.
 orate_status orate_warm_up(const orate_engine *engine,
                            const char *const *options,
                            size_t threads);

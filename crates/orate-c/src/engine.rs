@@ -112,7 +112,7 @@ pub unsafe extern "C" fn orate_voice_count(engine: *const Engine) -> usize {
     guard(|| Ok(unsafe { pointed("engine", engine) }?.voices.len())).unwrap_or(0)
 }
 
-/// Returns the name of a voice, for the option "voice"; NULL if there are not so many.
+/// Returns the name of a voice, for the option "voice"; NULL if `index` is too large.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_voice_name(engine: *const Engine, index: usize) -> *const c_char {
     let name = guard(|| {
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn orate_options(engine: *const Engine) -> *const c_char {
 }
 
 /// Loads weights and compiles plans, so that the first text is as fast as later ones: for texts with these
-/// options (see orate_say()), and so many threads that speak at once, at least 1.
+/// options (see orate_say()), spoken by `threads` threads at once, at least 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orate_warm_up(
     engine: *const Engine,

@@ -162,7 +162,7 @@ pub unsafe extern "C" fn orate_audio_write(audio: *const Audio, path: *const c_c
         if audio.channels != 1 {
             return Err(Failure::input(format!("audio has {} channels; give 1", audio.channels)));
         }
-        // SAFETY: the caller's samples, and so many.
+        // SAFETY: `length` samples of the caller.
         let samples = unsafe { samples(audio) }?;
         let refused = |e: orate::AudioError| Failure::input(e.to_string());
         let format = AudioFormat::from_extension(Path::new(path)).map_err(refused)?;
