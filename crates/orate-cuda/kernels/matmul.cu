@@ -370,8 +370,9 @@ DEVICE void bring_near(const char* from, u32 bytes) {
 
 template <int TILES, int SOURCE>
 struct Tuning {
-    // Blocks of K in flight.
-    static constexpr int DEPTH = TILES == 1 || (TILES <= 3 && PRECISION >= 2) ? 3 : 2;
+    // Blocks of K in flight. With three, norms do not fit the registers of Ampere in f32.
+    static constexpr bool IS_TIGHT = PRECISION == 0 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900;
+    static constexpr int DEPTH = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2) ? 3 : 2;
     // Whether registers are left to load the values to add to the first results while the matmul runs.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
 };
@@ -382,6 +383,8 @@ DEVICE void product(const Args& a) {
     float* shared = (float*)shared4;
     constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH;
     constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = TILES == 1 && SOURCE == DENSE;
+    // Whether registers are left to load biases of a norm ahead.
+    constexpr bool SHIFTS = NORMS && PRECISION >= 2;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Both are powers of two.
     u32 blocks = cluster_blocks(), rank = cluster_rank();
@@ -420,13 +423,13 @@ DEVICE void product(const Args& a) {
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
     };
     int k = begin * 16 + lane % 4 * 4;
-    float4 factor[NORMS ? DEPTH : 1], added[NORMS ? DEPTH : 1];
+    float4 factor[NORMS ? DEPTH : 1], added[SHIFTS ? DEPTH : 1];
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
         load_weights(s, s);
         if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
-        if (NORMS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * s);
+        if (SHIFTS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
@@ -480,7 +483,7 @@ DEVICE void product(const Args& a) {
             if (NORMS && a.norm) {
                 float4 f = factor[s], &v = x[s][0];
                 if (a.shift) {
-                    float4 y = added[s];
+                    float4 y = SHIFTS ? added[s] : *(const float4*)(a.shift + k);
                     v.x = (v.x - mean) * inverse * f.x + y.x, v.y = (v.y - mean) * inverse * f.y + y.y;
                     v.z = (v.z - mean) * inverse * f.z + y.z, v.w = (v.w - mean) * inverse * f.w + y.w;
                 } else {
@@ -499,7 +502,7 @@ DEVICE void product(const Args& a) {
                 load_weights(s, DEPTH);
                 rows.load(a, k + 16 * DEPTH, x[s]);
                 if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
-                if (NORMS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * DEPTH);
+                if (SHIFTS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * DEPTH);
             }
             weights += WEIGHT_LOADS * 32;
             k += 16;
