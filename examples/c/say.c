@@ -106,7 +106,8 @@ int main(int count, char **arguments)
     int failed = engine == NULL;
     if (!failed)
         printf("orate %s: %s on %s\n", orate_version(), orate_model(engine), orate_device(engine));
-    failed = failed || say(engine, arguments[2], arguments[1]) || stream(engine, arguments[2]) || cancel(engine);
+    failed = failed || say(engine, arguments[2], arguments[1]) || stream(engine, arguments[2]) ||
+             cancel(engine);
     if (failed)
         fprintf(stderr, "error: %s\n", orate_last_error());
     orate_close(engine);

@@ -280,6 +280,7 @@ impl Executable for CudaExecutable {
         Ok(())
     }
 
+    /// Those before chains join some.
     fn launches(&self) -> Vec<usize> {
         let steps = self.plan.steps().len();
         let mut launches = vec![0; steps];

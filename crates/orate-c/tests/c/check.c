@@ -167,7 +167,8 @@ static void facts(void)
     CHECK(strcmp(orate_model(engine), "built-in voice") == 0);
     CHECK(strncmp(orate_device(engine), "cpu (", 5) == 0 && *orate_fallbacks(engine) == 0);
     CHECK(orate_voice_count(engine) == 1 && *orate_voice_name(engine, 0) != 0);
-    CHECK(strstr(orate_options(engine), "\nspeed: ") != NULL || !strncmp(orate_options(engine), "speed: ", 7));
+    CHECK(strstr(orate_options(engine), "\nspeed: ") != NULL ||
+          !strncmp(orate_options(engine), "speed: ", 7));
     CHECK(orate_warm_up(engine, NULL, 2) == ORATE_STATUS_OK);
 }
 
