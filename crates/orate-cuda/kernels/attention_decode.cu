@@ -4,8 +4,8 @@
 // keys up to it. D is a multiple of 4, up to 128. GROUP heads of q share one head of k and v, which is read
 // once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
-// A cluster of blocks has one key/value head; each of its warps has every n-th key, and a thread has four
-// channels. Each warp keeps maximum, sum and weighted values, which are combined in the order of warps, then
+// A cluster of blocks has one key/value head; each of its warps, up to 8 in a block, has every n-th key, and a
+// thread has four channels. Each warp keeps maximum, sum and weighted values, which are combined in the order of warps, then
 // of blocks. The assignment of keys depends on their index alone.
 //
 // `decode_heads` first computes what `heads.cu` would: norms and rotary positions of queries, and of the new
@@ -26,13 +26,13 @@ struct Args {
     float scale;
     int stride[3], tables[3];
     float eps[3];
+    int type;  // of `out`; see `store_as`
 };
 
 #ifndef CACHE
 #define CACHE 0
 #endif
 
-#define WARPS 8
 // Keys in flight per thread.
 #define AHEAD 4
 // Floats of a partial result of one head of q: values, maximum, sum.
@@ -87,8 +87,9 @@ DEVICE void keep(char* row, int width, int at, float4 v, bool is) {
 template <int GROUP, bool HEADS>
 DEVICE void decode(const Args& a) {
     extern __shared__ float4 shared4[];
-    float* mine = (float*)shared4;              // [WARPS, GROUP, KEPT]
-    float* inbox = mine + WARPS * GROUP * KEPT;  // [blocks, GROUP, KEPT]
+    int warps = blockDim.x / 32;
+    float* mine = (float*)shared4;              // [warps, GROUP, KEPT]
+    float* inbox = mine + warps * GROUP * KEPT;  // [blocks, GROUP, KEPT]
     u32 blocks = cluster_blocks(), rank = cluster_rank();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int kv_heads = a.heads / GROUP, head = blockIdx.x % kv_heads, b = blockIdx.x / kv_heads;
@@ -121,9 +122,9 @@ DEVICE void decode(const Args& a) {
     size_t width = (size_t)kv_heads * a.d;
     size_t base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
 #endif
-    int parts = blocks * WARPS;
+    int parts = blocks * warps;
     // The key that is written here; none has its index otherwise.
-    int own = HEADS && (u32)(end - 1) % parts == rank * WARPS + warp ? end - 1 : -1;
+    int own = HEADS && (u32)(end - 1) % parts == rank * warps + warp ? end - 1 : -1;
     float4 new_k = zero, new_v = zero;
     if (own >= 0) {
         new_k = new_head<1>(a, b, head, weight[1]), new_v = new_head<2>(a, b, head, zero);
@@ -140,7 +141,7 @@ DEVICE void decode(const Args& a) {
         }
 #endif
     }
-    for (int start = rank * WARPS + warp; start < end; start += AHEAD * parts) {
+    for (int start = rank * warps + warp; start < end; start += AHEAD * parts) {
         float4 k[AHEAD], v[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
@@ -193,7 +194,7 @@ DEVICE void decode(const Args& a) {
     if (blocks > 1) {
         cluster_wait();
         if (warp < GROUP) {
-            float4 y = joined(mine + warp * KEPT, WARPS, GROUP * KEPT, lane, is, m, sum);
+            float4 y = joined(mine + warp * KEPT, warps, GROUP * KEPT, lane, is, m, sum);
             float* to = inbox + (rank * GROUP + warp) * KEPT;
             if (is) give(to + 4 * lane, 0, y);
             if (lane == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
@@ -203,11 +204,11 @@ DEVICE void decode(const Args& a) {
     }
     if (rank > 0 || warp >= GROUP) return;
     const float* from = blocks > 1 ? inbox : mine;
-    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : WARPS, GROUP * KEPT, lane, is, m, sum);
+    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : warps, GROUP * KEPT, lane, is, m, sum);
     if (!is) return;
     float factor = 1.0f / sum;
     y.x *= factor, y.y *= factor, y.z *= factor, y.w *= factor;
-    ((float4*)(a.out + ((size_t)b * a.heads + head * GROUP + warp) * a.d))[lane] = y;
+    store_as(a.type, a.out, ((size_t)b * a.heads + head * GROUP + warp) * a.d + 4 * lane, y);
 }
 
 #define KERNEL(NAME, GROUP, HEADS) \

@@ -167,3 +167,22 @@ DEVICE void give(float* shared, u32 block, float4 v) {
                  :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 #endif
 }
+
+// Stores four numbers as elements of a type: 0 f32, 1 f16, 2 bf16. The last two are for sm_80 and later.
+DEVICE void store_as(int type, float* out, size_t at, float4 y) {
+#if __CUDA_ARCH__ >= 800
+    u32 low, high;
+    if (type == 1) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y.y), "f"(y.x));
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y.w), "f"(y.z));
+    } else if (type == 2) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y.y), "f"(y.x));
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y.w), "f"(y.z));
+    }
+    if (type) {
+        *(uint2*)((u16*)out + at) = make_uint2(low, high);
+        return;
+    }
+#endif
+    *(float4*)(out + at) = y;
+}

@@ -19,25 +19,6 @@ struct Args {
 
 #define CHUNKS 4
 
-// Stores four numbers in a type.
-DEVICE void store(const Args& a, size_t at, float4 y) {
-#if __CUDA_ARCH__ >= 800
-    u32 low, high;
-    if (a.type == 1) {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y.y), "f"(y.x));
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y.w), "f"(y.z));
-    } else if (a.type == 2) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y.y), "f"(y.x));
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y.w), "f"(y.z));
-    }
-    if (a.type) {
-        *(uint2*)((u16*)a.out + at) = make_uint2(low, high);
-        return;
-    }
-#endif
-    *(float4*)(a.out + at) = y;
-}
-
 template <typename T, int N>
 DEVICE void layer_norm(const Args& a) {
     __shared__ float scratch[2][32];
@@ -145,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_warps(const Args a)
             float4 r = *(const float4*)(added + at);
             y[i].x += r.x, y[i].y += r.y, y[i].z += r.z, y[i].w += r.w;
         }
-        store(a, (size_t)row * a.c + at, y[i]);
+        store_as(a.type, a.out, (size_t)row * a.c + at, y[i]);
     }
 }
 

@@ -27,6 +27,18 @@ struct Results {
         activate(activation, y, slope);
         add(after, row);
         y[0] += after.x, y[1] += after.y, y[2] += after.z, y[3] += after.w;
+        write(r, y);
+    }
+
+    // For parts without bias, residual and row.
+    __device__ __forceinline__ void store_gated(int r, float4 sum, float4 by) const {
+        float y[4] = {sum.x, sum.y, sum.z, sum.w};
+        activate(activation, y, slope);
+        y[0] *= by.x, y[1] *= by.y, y[2] *= by.z, y[3] *= by.w;
+        write(r, y);
+    }
+
+    __device__ __forceinline__ void write(int r, const float (&y)[4]) const {
 #if PRECISION >= 2 && __CUDA_ARCH__ >= 800
         if (HALVES && rounded) {
             *(uint2*)(rounded + (size_t)r * stride) = make_uint2(halves(y[0], y[1]), halves(y[2], y[3]));
@@ -37,23 +49,86 @@ struct Results {
     }
 };
 
+// Four channels of the results of a block, which has CHANNELS_OF_BLOCK of them. Those of a gated block are
+// products of the channels of its first half, after their activation, and of its second half.
+template <int CHANNELS_OF_BLOCK, bool PARTS, bool HALVES>
+struct Stores {
+    static constexpr int OF_ROW = CHANNELS_OF_BLOCK / 4;
+    Results<PARTS, HALVES> results;
+    bool gated;
+
+    __device__ __forceinline__ Stores(const Args& a, int four)
+        : results(a, min(first_channel(a, four), (a.n - 1) / 4 * 4)), gated(PARTS && a.gated) {}
+
+    static __device__ __forceinline__ int first_channel(const Args& a, int four) {
+        return blockIdx.x * (PARTS && a.gated ? CHANNELS_OF_BLOCK / 2 : CHANNELS_OF_BLOCK) + 4 * four;
+    }
+
+    // Whether there are results in this place of a block.
+    static __device__ __forceinline__ bool has(const Args& a, int four) {
+        return first_channel(a, four) < a.n && !(PARTS && a.gated && four >= OF_ROW / 2);
+    }
+
+    // `sum(four)` is the sum of four channels of row r.
+    template <typename Sum>
+    __device__ __forceinline__ void store(int r, int four, Sum sum) const {
+        if (gated) results.store_gated(r, sum(four), sum(four + OF_ROW / 2));
+        else results.store(r, sum(four));
+    }
+};
+
 // Stores the sums of a block, which has CHANNELS_OF_BLOCK channels by ROWS rows, of which those before `end`
 // exist. `sums` is [GROUPS, ROWS, CHANNELS_OF_BLOCK + 4] in shared memory: neighboring rows are in other
 // banks. Sums of groups are added in order. Waits until all threads of the block have written theirs.
 template <int GROUPS, int CHANNELS_OF_BLOCK, int ROWS, int THREADS, bool PARTS, bool HALVES = false>
 DEVICE void store_rows(const Args& a, const float* sums, int first_row, int end) {
-    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4, OF_ROW = CHANNELS_OF_BLOCK / 4;
-    int n = blockIdx.x * CHANNELS_OF_BLOCK + threadIdx.x % OF_ROW * 4;
-    Results<PARTS, HALVES> results(a, min(n, (a.n - 1) / 4 * 4));
+    typedef Stores<CHANNELS_OF_BLOCK, PARTS, HALVES> S;
+    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
+    int four = threadIdx.x % S::OF_ROW;
+    S stores(a, four);
     __syncthreads();
-    if (n >= a.n) return;
-    const float* sum = sums + threadIdx.x % OF_ROW * 4;
+    if (!S::has(a, four)) return;
 #pragma unroll 2
-    for (int row = threadIdx.x / OF_ROW; row < end; row += THREADS / OF_ROW) {
+    for (int row = threadIdx.x / S::OF_ROW; row < end; row += THREADS / S::OF_ROW)
+        stores.store(first_row + row, four, [&](int four) {
+            const float* sum = sums + row * WIDTH + 4 * four;
+            float4 all = *(const float4*)sum;
+#pragma unroll
+            for (int i = 1; i < GROUPS; i++) add(all, *(const float4*)(sum + i * ROWS * WIDTH));
+            return all;
+        });
+}
+
+// The same for a cluster of blocks that share K. Each block adds its sums, and gives each row to the block
+// that stores it, in its `inbox`: [blocks, ROWS / blocks, OF_ROW] of four channels. `cluster_arrive` was
+// called.
+template <int GROUPS, int CHANNELS_OF_BLOCK, int ROWS, int THREADS, bool PARTS>
+DEVICE void store_shared_rows(const Args& a, const float* sums, float* inbox, int first_row, int end) {
+    typedef Stores<CHANNELS_OF_BLOCK, PARTS, true> S;
+    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
+    u32 blocks = cluster_blocks(), rank = cluster_rank(), shift = 31 - __clz(blocks);
+    int four = threadIdx.x % S::OF_ROW;
+    S stores(a, four);
+    int apart = (ROWS >> shift) * CHANNELS_OF_BLOCK;
+    __syncthreads();
+    cluster_wait();
+    const float* sum = sums + 4 * four;
+#pragma unroll 2
+    for (int row = threadIdx.x / S::OF_ROW; row < end; row += THREADS / S::OF_ROW) {
         float4 all = *(const float4*)(sum + row * WIDTH);
 #pragma unroll
         for (int i = 1; i < GROUPS; i++) add(all, *(const float4*)(sum + (i * ROWS + row) * WIDTH));
-        results.store(first_row + row, all);
+        int slot = (row >> shift) * CHANNELS_OF_BLOCK + 4 * four;
+        give(inbox + rank * apart + slot, row & (blocks - 1), all);
     }
+    cluster_arrive();
+    cluster_wait();
+    if (!S::has(a, four)) return;
+    for (int slot = threadIdx.x / S::OF_ROW; slot * blocks + rank < end; slot += THREADS / S::OF_ROW)
+        stores.store(first_row + slot * blocks + rank, four, [&](int four) {
+            const float* from = inbox + slot * CHANNELS_OF_BLOCK + 4 * four;
+            float4 all = *(const float4*)from;
+            for (u32 i = 1; i < blocks; i++) add(all, *(const float4*)(from + i * apart));
+            return all;
+        });
 }
-

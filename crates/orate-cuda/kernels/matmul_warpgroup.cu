@@ -2,8 +2,8 @@
 // rounded once, on its way to shared memory.
 //
 // A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64 channels.
-// A group multiplies every GROUPS-th piece of PIECE channels of x; at the end sums of groups are added in
-// order. Shared memory has two stages of a piece for each group, with all rows that the taps reach, up to
+// The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end their sums are
+// added in order. Shared memory has two stages of a piece for each group, with all rows that the taps reach, up to
 // REACH more than the block has. The next piece is on its way in registers. Weights go straight to registers,
 // in the order of `matmul.cu`, one tap of a piece ahead. Channels of x are a multiple of PIECE.
 
@@ -72,22 +72,29 @@ DEVICE void product_in_groups(const Args& a) {
     // A stage has a line for each row.
     constexpr int HIGHEST = ROWS + REACH, STAGE = 2 * PIECE * HIGHEST;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (4 * WIDE);
+    u32 blocks = cluster_blocks(), rank = cluster_rank();
     int group = threadIdx.x / OF_GROUP, thread = threadIdx.x % OF_GROUP;
+    // Of the cluster.
+    int groups = blocks * GROUPS, number = rank * GROUPS + group;
     int taps = CONVOLVES ? a.k / a.channels : 1, dilation = CONVOLVES ? a.dilation : 0;
     int left = CONVOLVES ? a.left : 0, height = ROWS + (taps - 1) * dilation;
     int tiles = (a.time + ROWS - 1) / ROWS, sequence = blockIdx.y / tiles, start = blockIdx.y % tiles * ROWS;
     // Pieces of this group, and those with each of their taps.
-    int pieces = max((a.channels / PIECE - group + GROUPS - 1) / GROUPS, 0), steps = pieces * taps;
+    int pieces = max((a.channels / PIECE - number + groups - 1) / groups, 0), steps = pieces * taps;
 
     // Weights do not depend on the previous kernel. Where channels end, weights of others are multiplied for
     // nothing.
-    int sixteen = blockIdx.x * 4 * WIDE + warp, channels = sixteen / 2;
+    int sixteen = blockIdx.x * 4 * WIDE + warp;
+    // Half of the warps of a gated block have channels of the first part, the others the same of the second.
+    if (!CONVOLVES && a.gated)
+        sixteen = blockIdx.x * 2 * WIDE + warp % (2 * WIDE) + (warp < 2 * WIDE ? 0 : a.first / 16);
+    int channels = sixteen / 2;
     const uint4* weights = a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * a.k_blocks * 64
                                + sixteen % 2 * 32 + lane;
     uint4 w[2][STEPS];
     auto load = [&](uint4 (&w)[STEPS], int step) {
         int piece = CONVOLVES ? step / taps : step, tap = CONVOLVES ? step - piece * taps : 0;
-        int block = tap * (a.channels / 16) + (group + piece * GROUPS) * STEPS;
+        int block = tap * (a.channels / 16) + (number + piece * groups) * STEPS;
 #pragma unroll
         for (int i = 0; i < STEPS; i++) w[i] = weights[(block + i) * 64];
     };
@@ -97,13 +104,14 @@ DEVICE void product_in_groups(const Args& a) {
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
 
     bool is_rounded = a.halves & 1;
+    if (blocks > 1) cluster_arrive();
     wait_for_previous();
 
     typedef Copy<false, OF_GROUP, HIGHEST, CONVOLVES> Full;
     typedef Copy<true, OF_GROUP, HIGHEST, CONVOLVES> Rounded;
     float4 x[Full::COUNT];
     auto bring = [&](int piece) {
-        size_t first = (size_t)sequence * a.time * a.channels + (group + piece * GROUPS) * PIECE;
+        size_t first = (size_t)sequence * a.time * a.channels + (number + piece * groups) * PIECE;
         if (is_rounded) Rounded::bring(a, x, thread, first, start - left, height);
         else Full::bring(a, x, thread, first, start - left, height);
     };
@@ -151,6 +159,8 @@ DEVICE void product_in_groups(const Args& a) {
 
     // Sums are exchanged, so that each thread stores four channels.
     constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
+    // The inbox follows the stages: other blocks may write it while this one still multiplies.
+    constexpr int OF_SUMS = 4 * ROWS * WIDTH, INBOX = GROUPS * (2 * STAGE > OF_SUMS ? 2 * STAGE : OF_SUMS) + LINES;
     float* sums = (float*)shared4;
     float* mine = sums + group * ROWS * WIDTH + warp * 16 + lane / 4;
     __syncthreads();
@@ -158,8 +168,12 @@ DEVICE void product_in_groups(const Args& a) {
     for (int j = 0; j < ROWS / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
-    store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES, true>(
-        a, sums, sequence * a.time + start, min(ROWS, a.time - start));
+    int first_row = sequence * a.time + start, end = min(ROWS, a.time - start);
+    if (blocks == 1)
+        store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES, true>(a, sums, first_row, end);
+    else
+        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES>(
+            a, sums, (float*)((char*)sums + INBOX), first_row, end);
 }
 
 #undef KERNEL

@@ -10,6 +10,7 @@ struct Args {
     float* out;
     int rows, c;
     float eps;
+    int type;  // of `out`; see `store_as`. Others than f32 for `held_row` only
 };
 
 // Sum of squares over a thread's elements of a row: every STEP-th group of N.
@@ -70,7 +71,6 @@ DEVICE void held_row(const Args& a) {
     wait_for_previous();
     let_next_start();
     const float4* from = (const float4*)(a.x + (size_t)blockIdx.x * a.c);
-    float4* to = (float4*)(a.out + (size_t)blockIdx.x * a.c);
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -84,7 +84,7 @@ DEVICE void held_row(const Args& a) {
         int at = threadIdx.x + 256 * i;
         x[i].x *= factor * w[i].x, x[i].y *= factor * w[i].y;
         x[i].z *= factor * w[i].z, x[i].w *= factor * w[i].w;
-        if (at < a.c / 4) to[at] = x[i];
+        if (at < a.c / 4) store_as(a.type, a.out, (size_t)blockIdx.x * a.c + 4 * at, x[i]);
     }
 }
 

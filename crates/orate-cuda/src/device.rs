@@ -106,7 +106,7 @@ impl Target for CudaDevice {
     }
 
     fn fusions(&self) -> Fusions {
-        fusions(&self.core.policy)
+        fusions(&self.core.policy, &self.core.context.facts)
     }
 
     fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {

@@ -143,6 +143,8 @@ impl std::ops::AddAssign for Counters {
 /// How work that proceeds step by step, such as autoregressive decoding, is best spread over a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
+    /// Utterances decoded in one batch at most.
+    pub batch: usize,
     /// Submit the next step before the host reads the results of the last one, so that the device never waits
     /// for the host. It costs one superfluous step for each utterance that ends by itself.
     pub look_ahead: bool,
@@ -167,6 +169,7 @@ impl Pacing {
     /// Runs share the same host threads, as on a CPU. There a prompt row of a 0.6B model in `q8_0` costs 2
     /// ms, as much as compiling a plan.
     pub const SHARED_THREADS: Pacing = Pacing {
+        batch: 16,
         look_ahead: false,
         side_by_side: false,
         coalescing_wait: None,
@@ -179,6 +182,7 @@ impl Pacing {
     /// Each memory has a queue of its own, as on a GPU: runs in two memories proceed side by side, and a
     /// thread that waits for one costs the other nothing. Frames take a small part of the time they play.
     pub const QUEUES: Pacing = Pacing {
+        batch: 128,
         look_ahead: true,
         side_by_side: true,
         coalescing_wait: Some(Duration::from_millis(5)),

@@ -336,7 +336,7 @@ pub struct Facts {
     pub without_voices: &'static str,
     /// Usual loudness of its speech in LUFS, as far as it is known.
     pub loudness: Option<i8>,
-    /// Texts that are best spoken at once.
+    /// Texts that are best spoken at once on a CPU; on a GPU there may be more, as its memory allows.
     pub texts_at_once: usize,
     /// Format of keys and values; `None` for models that keep none: [`PlaceOptions::kv`] has no effect.
     pub kv: Option<CacheFormat>,

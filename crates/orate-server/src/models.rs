@@ -29,7 +29,7 @@ pub struct Served {
 impl Served {
     /// Texts at once.
     pub fn streams(&self) -> usize {
-        let best = self.engine.facts().texts_at_once;
+        let best = self.engine.texts_at_once();
         let usual = match self.engine.device_info().kind {
             DeviceKind::Cpu => best.max(self.engine.threads().min(MOST_ON_CPU)),
             _ => best.max(MOST_ON_CPU),

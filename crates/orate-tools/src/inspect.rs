@@ -297,6 +297,7 @@ fn memory(engine: &Engine) -> Result<Vec<(&'static str, Value)>> {
     };
     let mut facts =
         vec![(weights, json!(usual.weights)), ("bytes of 20 seconds of speech", json!(usual.utterance))];
+    facts.push(("texts at once", json!(engine.texts_at_once())));
     if usual.cloning > 0 {
         facts.extend([
             ("bytes of 20 seconds of speech after a reference of 10", json!(usual.in_context)),

@@ -24,6 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Length of a recording that is converted, in seconds.
 const SOURCE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
 
+/// Length of speech and references whose memory [`Engine::texts_at_once`] counts, in seconds.
+const USUAL_SECONDS: f64 = 20.0;
+/// How often there: for the utterance alone, and in its batch.
+const BATCHED: u64 = 2;
+/// Fewest texts at once on a GPU.
+const FEWEST: usize = 4;
+
 /// A model on a device, ready to speak. Clones share everything.
 ///
 /// An engine belongs to the process that opened it: threads and GPU drivers do not survive a fork. In a
@@ -182,7 +189,10 @@ impl Engine {
         count: usize,
         speak: impl Fn(usize) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
-        let threads = self.facts().texts_at_once.min(count);
+        if count < 2 {
+            return (0..count).map(speak).collect();
+        }
+        let threads = self.texts_at_once().min(count);
         if threads < 2 {
             return (0..count).map(speak).collect();
         }
@@ -520,6 +530,26 @@ impl Engine {
     pub fn footprint(&self, length: SpeechLength) -> Result<Option<Footprint>> {
         let place = PlaceOptions { kv: self.kv().unwrap_or_default() };
         Ok(self.inner.model.files().footprint(&*self.inner.device, &place, length)?)
+    }
+
+    /// Number of texts that are best spoken at once: one for models that do not decode texts in a batch. On a
+    /// GPU, as many as a batch may have and half of the memory holds that is free now.
+    pub fn texts_at_once(&self) -> usize {
+        let (usual, device) = (self.facts().texts_at_once, &self.inner.device);
+        let most = device.pacing().batch;
+        if usual < 2 || most <= usual {
+            return usual;
+        }
+        let length = SpeechLength { speech: USUAL_SECONDS, reference: USUAL_SECONDS };
+        let bytes = |f: Footprint| BATCHED * f.utterance.max(f.in_context);
+        match (device.info().free_memory, self.footprint(length)) {
+            (Some(free), Ok(Some(footprint))) => {
+                let fits = (free / 2 / bytes(footprint).max(1)) as usize;
+                let rows = if fits.is_power_of_two() { fits } else { fits.next_power_of_two() / 2 };
+                rows.clamp(FEWEST, most)
+            }
+            _ => usual,
+        }
     }
 
     /// The plans that speak a text of some size.

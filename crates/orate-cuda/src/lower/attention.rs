@@ -3,7 +3,7 @@
 
 use super::cuts::LINES;
 use super::matmul::half_of;
-use super::operands::Operands;
+use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::{
@@ -33,6 +33,10 @@ pub(super) const GROUPS: [usize; 3] = [1, 2, 4];
 const DECODING_BLOCKS: usize = 8;
 /// See [`DECODED_WIDTH`].
 const DECODING_WARPS: usize = 8;
+/// There, keys of a warp where caches are so short that a block has all of them.
+const KEYS_OF_A_WARP: usize = 4;
+/// Rows of such a cache at most.
+const SHORT_CACHE: usize = 32;
 
 /// For `kernels/attention_mma.cu`: minimum queries, range of head widths and their step, keys per warp and
 /// iteration, and stages of keys. Fewer queries are few blocks, which take as long as more.
@@ -118,10 +122,12 @@ impl Attention<'_> {
             && d.is_multiple_of(TENSOR_WIDTH_STEP)
     }
 
-    /// How the kernel handles values of 16 bits: one for warpgroups reads and writes them.
+    /// How the kernel handles values of 16 bits: one for warpgroups reads and writes them, that of a single
+    /// query writes them.
     pub fn rounding(
         &self,
         inputs: &[&ValueInfo],
+        output: &ValueInfo,
         fused: &Fused,
         policy: &PrecisionPolicy,
         facts: &Facts,
@@ -134,6 +140,10 @@ impl Attention<'_> {
             && fused.rotary.is_none()
             && self.is_for_tensor_cores(q, k.dtype, facts)
             && q[2] / self.heads == WARPGROUP_WIDTH;
+        let is_cached = matches!(self.mask, AttentionMask::Cached(_));
+        if is_cached && is_decoding(output.shape.dims(), k.shape.dims(), self.heads, fused) {
+            return Rounding { reads: None, writes: facts.arch >= TENSOR_ARCH };
+        }
         match half_of(self.precision(policy)).filter(|_| fits) {
             Some(dtype) => Rounding { reads: Some((3, dtype)), writes: true },
             None => Rounding::default(),
@@ -149,7 +159,9 @@ impl Attention<'_> {
             {
                 in_warpgroups(self.plain(o), program)
             }
-            AttentionMask::Cached(first) if is_decoding(o, self.heads) => {
+            AttentionMask::Cached(first)
+                if is_decoding(o.out_shape().dims(), o.shape(1).dims(), self.heads, &o.step.fused) =>
+            {
                 decode(o, self.heads, self.scale, first)
             }
             _ if self.is_for_tensor_cores(o.shape(0).dims(), o.dtype(1), o.facts) => {
@@ -335,15 +347,14 @@ pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Wor
 }
 
 /// Whether there is a single query, with heads that `kernels/attention_decode.cu` supports.
-fn is_decoding(o: &Operands<'_>, heads: usize) -> bool {
-    let (q, k) = (o.out_shape().dims(), o.shape(1).dims());
+fn is_decoding(q: &[usize], k: &[usize], heads: usize, fused: &Fused) -> bool {
     let d = q[2] / heads;
     let group = q[2] / k[2];
     q[1] == 1
         && d.is_multiple_of(4)
         && d <= DECODED_WIDTH
         && GROUPS.contains(&group)
-        && o.step.fused.rotary.is_none()
+        && fused.rotary.is_none()
 }
 
 fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
@@ -352,7 +363,13 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
     let clusters = q[0] * heads / group;
     let places = 2 * o.facts.multiprocessors as usize;
     let fits = |blocks: &usize| clusters * blocks <= places;
+    let is_short = k[1] <= SHORT_CACHE;
+    let warps = match is_short {
+        true => k[1].div_ceil(KEYS_OF_A_WARP).clamp(group, DECODING_WARPS),
+        false => DECODING_WARPS,
+    };
     let blocks = match o.facts.arch {
+        _ if is_short => 1,
         // With many heads, each gets fewer blocks, so that all run at once.
         CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
         _ => 1,
@@ -376,6 +393,7 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         words(&|h| h.part.map_or(h.count * h.width, |[_, stride]| stride) as u32),
         words(&|h| h.table.map_or(1, |v| o.shape_of(v).dims()[0] as u32)),
         words(&|h| h.norm.as_ref().map_or(0, |(_, eps)| bits(*eps))),
+        vec![cache_type(o.out_type())],
     ];
     Work {
         program: match o.dtype(1) {
@@ -393,8 +411,8 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
             (_, false) => "decode_heads_4",
         },
         grid: [clusters as u32, 1, blocks as u32],
-        threads: 32 * DECODING_WARPS as u32,
-        shared: (4 * 132 * group * (DECODING_WARPS + blocks)) as u32,
+        threads: 32 * warps as u32,
+        shared: (4 * 132 * group * (warps + blocks)) as u32,
         cluster: blocks as u32,
         pointers: all.concat(),
         words: numbers.concat(),

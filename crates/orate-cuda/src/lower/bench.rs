@@ -3,12 +3,12 @@
 //! `tiles_of_attention`.
 
 use super::attention::{Attention, Tile};
-use super::cuts::{Kind, Sizes, Tiling, WARPS, blocks, estimate, product_shared, tiling};
+use super::cuts::{Block, CHANNELS, Kind, Sizes, Tiling, WARPS, blocks, estimate, product_shared, tiling};
 use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product};
 use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
-use crate::driver::{DeviceBuffer, Event, Launch, Stream};
+use crate::driver::{DeviceBuffer, Event, Launch, Pinned, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::weights::WeightBank;
 use orate_graph::{AttentionMask, DType, Graph, Op, Plan, Precision, PrecisionPolicy};
@@ -128,6 +128,24 @@ fn blocks_of_many_rows() {
     }
     let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![], slots: 0 };
     for (rows, taps, channels, n) in [
+        (16, 1, 1024, 2048),
+        (16, 1, 1024, 4096),
+        (16, 1, 2048, 1024),
+        (16, 1, 1024, 6144),
+        (16, 1, 3072, 1024),
+        (32, 1, 1024, 4096),
+        (32, 1, 2048, 1024),
+        (32, 1, 1024, 6144),
+        (32, 1, 3072, 1024),
+        (64, 1, 1024, 2048),
+        (64, 1, 1024, 4096),
+        (64, 1, 2048, 1024),
+        (64, 1, 1024, 6144),
+        (64, 1, 3072, 1024),
+        (128, 1, 1024, 4096),
+        (128, 1, 2048, 1024),
+        (128, 1, 1024, 6144),
+        (128, 1, 3072, 1024),
         (150, 1, 1024, 4096),
         (300, 1, 256, 1536),
         (300, 1, 1024, 256),
@@ -160,7 +178,7 @@ fn blocks_of_many_rows() {
             (pointers[0], pointers[1], pointers[2], pointers[7]) =
                 (pointer(0), pointer(1), pointer(2), pointer(3));
             let tile = product(precision, source, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
-            let of = |block| (in_block(tile.clone(), block, sizes), block.time);
+            let of = |block: Block| (in_block(tile.clone(), block, sizes), block.time);
             let others = blocks(precision, sizes, kind, &context.facts).map(of);
             let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);
             print!("  {precision}");
@@ -174,11 +192,89 @@ fn blocks_of_many_rows() {
                     work.arguments(&addresses)
                 });
                 let best = time(&device, &stream, &work, &arguments.collect::<Vec<_>>());
-                print!("  {} {best:.1} ({estimated:.1})", work.function.trim_start_matches("matmul_"));
+                let name = work.function.trim_start_matches("matmul_");
+                print!("  {name}/{} {best:.1} ({estimated:.1})", work.cluster);
             }
         }
         println!();
     }
+}
+
+/// Every kernel for many rows computes what the tiling does, up to the order of sums.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn blocks_of_many_rows_agree() {
+    for precision in [Precision::F16, Precision::Bf16] {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
+        for (rows, k, n) in [(17, 64, 64), (40, 2048, 1024), (64, 1024, 6144), (128, 3072, 1024), (200, 512, 96)] {
+            let (mut want, mut seen) = (vec![], 0);
+            for (name, got) in results_of_blocks(&device, precision, [rows, k, n]) {
+                if want.is_empty() {
+                    want = got;
+                    continue;
+                }
+                let largest = want.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
+                let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(error < 1e-5 * largest, "{precision} {rows}x{k}x{n} by {name}: {error} of {largest}");
+                seen += 1;
+            }
+            assert!(seen > 2, "{precision} {rows}x{k}x{n}: {seen} kernels");
+        }
+    }
+}
+
+/// Results of a matmul with random operands: by the tiling, then by each kernel for many rows.
+fn results_of_blocks(
+    device: &CudaDevice,
+    precision: Precision,
+    [rows, k, n]: [usize; 3],
+) -> Vec<(String, Vec<f32>)> {
+    let context = &device.core().context;
+    let stream = Stream::new(context).expect("a stream");
+    let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
+    let kind = Kind { convolves: false, has_history: false, is_joined: false };
+    let buffer = |bytes: &[u8]| {
+        let buffer = DeviceBuffer::new(context, bytes.len()).expect("room");
+        // SAFETY: the buffer has this size.
+        unsafe { stream.upload(buffer.pointer(), bytes).expect("copies") };
+        buffer
+    };
+    let mut random = orate_testing::Random::new(5);
+    let mut floats = |count| random.floats(count, -1.0, 1.0);
+    let bytes = |x: Vec<f32>| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let x = buffer(&bytes(floats(rows * k)));
+    let half = |x: f32| match precision {
+        Precision::F16 => half::f16::from_f32(x).to_bits(),
+        _ => half::bf16::from_f32(x).to_bits(),
+    };
+    // In whatever order the kernels read them, all read the same.
+    let w = floats(k.next_multiple_of(16) * n.next_multiple_of(CHANNELS));
+    let w = buffer(&w.into_iter().flat_map(|x| half(x).to_le_bytes()).collect::<Vec<u8>>());
+    let out = buffer(&vec![0; 4 * rows * n]);
+    let mut pointers = [Pointer::Null; 12];
+    for (i, b) in [(0, &x), (1, &w), (7, &out)] {
+        pointers[i] = Pointer::Weight(b.pointer());
+    }
+    let t = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
+    let tile = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
+    let others = blocks(precision, sizes, kind, &context.facts).map(|b| in_block(tile.clone(), b, sizes));
+    let addresses = Addresses::default();
+    [tile.clone()]
+        .into_iter()
+        .chain(others)
+        .map(|work| {
+            // SAFETY: the buffer has this size.
+            unsafe { stream.clear(out.pointer(), out.bytes()).expect("clears") };
+            time(device, &stream, &work, &[work.arguments(&addresses)]);
+            let mut host = Pinned::empty(context);
+            // SAFETY: the buffer has these floats; the copy is waited for.
+            let got = unsafe {
+                stream.download(out.pointer(), &mut host, 4 * rows * n, None).expect("copies");
+                host.floats(rows * n).to_vec()
+            };
+            (format!("{}/{}", work.function, work.cluster), got)
+        })
+        .collect()
 }
 
 /// Microseconds of one launch of many, one for each of `arguments`.

@@ -25,6 +25,8 @@ pub(super) struct Block {
     pub channels: usize,
     pub rows: usize,
     pub threads: usize,
+    /// Blocks that share K.
+    pub split: usize,
     /// Shared memory in bytes.
     pub shared: usize,
     /// Estimated microseconds.
@@ -301,9 +303,11 @@ pub(super) fn blocks(
     let reach = if kind.convolves { (k / channels.max(1)).saturating_sub(1) * dilation } else { 0 };
     let tall = tall_block(precision, sizes, reach, facts).filter(|_| !kind.is_joined);
     let kernels = if facts.arch == WARPGROUP_ARCH { &WARPGROUPS[..] } else { &WIDES };
-    let wide = kernels
-        .iter()
-        .filter_map(move |kernel| wide_block(kernel, precision, sizes, (kind.convolves, reach), facts));
+    let splits: &[usize] = if facts.arch == WARPGROUP_ARCH { &[1, 2, 4, 8] } else { &[1] };
+    let wide = kernels.iter().flat_map(move |kernel| {
+        let block = move |split: &usize| wide_block(kernel, *split, precision, sizes, (kind.convolves, reach), facts);
+        splits.iter().filter_map(block)
+    });
     wide.filter(move |_| !kind.has_history).chain(tall)
 }
 
@@ -316,6 +320,7 @@ fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -
         channels: TALL_CHANNELS,
         rows: TALL_ROWS,
         threads: TALL_CHANNELS,
+        split: 1,
         // Rows of x within reach of the taps, then sums.
         shared: 4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS)),
         time: estimate_tall(precision, rows / time.max(1), time, k, n, facts),
@@ -325,6 +330,7 @@ fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -
 
 fn wide_block(
     kernel: &Wide,
+    split: usize,
     precision: Precision,
     sizes: Sizes,
     (convolves, reach): (bool, usize),
@@ -333,23 +339,55 @@ fn wide_block(
     let Sizes { rows, k, n, time, channels, .. } = sizes;
     let side = kernel.warpgroups * WIDE_SIDE;
     let height = WIDE_SIDE + if convolves { WIDE_REACH } else { 0 } + kernel.padding;
-    let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(side);
+    let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(side) * split;
+    let few = rows <= 2 * WIDE_SIDE && !convolves;
     let (waves, (fixed, step)) = match blocks.div_ceil(facts.multiprocessors.max(1) as usize) {
         0 | 1 => (1, kernel.alone),
         each => (each.div_ceil(4 / (kernel.groups * kernel.warpgroups)), kernel.among),
     };
+    // Where K is split, every group has a piece.
+    if split > 1 && (!few || split * kernel.groups * WIDE_DEPTH > channels) {
+        return None;
+    }
+    let inbox = if split > 1 { 4 * WIDE_SIDE * side } else { 0 };
     let block = Block {
         program: (kernel.program)(precision)?,
         function: kernel.functions[usize::from(convolves)],
         channels: side,
         rows: WIDE_SIDE,
         threads: kernel.groups * kernel.warpgroups * WIDE_THREADS,
+        split,
         // Two stages of rows, each in 16 bits; then sums.
         shared: kernel.groups * usize::max(2 * WIDE_DEPTH * height * 2, 4 * WIDE_SIDE * (side + 4))
-            + kernel.alignment,
-        time: 1.3 + waves as f64 * (fixed + (k / 16) as f64 * step),
+            + kernel.alignment
+            + inbox,
+        time: if few && kernel.alignment > 0 {
+            estimate_few(kernel, split, blocks, k, n, facts)
+        } else {
+            1.3 + waves as f64 * (fixed + (k / 16) as f64 * step)
+        },
     };
     (channels.is_multiple_of(WIDE_DEPTH) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)
+}
+
+/// [`estimate`] for `kernels/matmul_warpgroup.cu` and at most two blocks of rows: what they wait for are
+/// weights, pieces of K one after the other, and for clusters room for all of their blocks.
+fn estimate_few(kernel: &Wide, split: usize, blocks: usize, k: usize, n: usize, facts: &Facts) -> f64 {
+    let piece = match kernel.groups {
+        4 => 0.75,
+        2 => 0.65,
+        _ => 0.55,
+    };
+    let join = match split {
+        1 => 0.0,
+        2 => 0.5,
+        _ => 0.6,
+    };
+    let multiprocessors = facts.multiprocessors.max(4) as usize * if split > 2 { 3 } else { 4 } / 4;
+    let waves = blocks.div_ceil(multiprocessors * 4 / (kernel.groups * kernel.warpgroups)) as f64;
+    let pieces = (k / WIDE_DEPTH).div_ceil(split * kernel.groups) as f64;
+    let weights = (2 * k * n) as f64 / 2.8e6;
+    2.7 + pieces * piece + weights + join + (waves - 1.0) * (2.5 + pieces * piece)
 }
 
 impl Block {

@@ -1,7 +1,9 @@
 //! Matmuls and convolutions: launches of `kernels/matmul.cu` and, for many rows, of `kernels/matmul_tall.cu`,
 //! `kernels/matmul_wide.cu` and `kernels/matmul_warpgroup.cu`.
 
-use super::cuts::{Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_instead, product_shared, tiling};
+use super::cuts::{
+    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, block_instead, blocks, product_shared, tiling,
+};
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
@@ -84,8 +86,15 @@ impl Layout {
     /// The kernel for many rows, if there is one that supports all that is fused and is faster than the
     /// tiling.
     fn block(&self, precision: Precision, fused: &Fused, facts: &Facts) -> Option<Block> {
-        let supports = fused.norm.is_none() && !fused.gated;
-        supports.then(|| block_instead(self.tiling, precision, self.sizes, self.kind, facts))?
+        if fused.norm.is_some() {
+            return None;
+        }
+        if fused.gated {
+            let of_warpgroups = |b: &Block| warpgroup_program(precision) == Some(b.program);
+            let all = blocks(precision, self.sizes, self.kind, facts).filter(of_warpgroups);
+            return all.filter(|_| self.sizes.rows > FEW_ROWS).min_by(|a, b| a.time.total_cmp(&b.time));
+        }
+        block_instead(self.tiling, precision, self.sizes, self.kind, facts)
     }
 }
 
@@ -203,10 +212,10 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
     Work {
         program: block.program,
         function: block.function,
-        grid: [across, down, 1],
+        grid: [across, down, block.split as u32],
         threads: block.threads as u32,
         shared: block.shared as u32,
-        cluster: 1,
+        cluster: block.split as u32,
         ..work
     }
 }

@@ -28,18 +28,18 @@ use operands::Operands;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::kernels::{TENSOR_ARCH, wide_program};
+use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, warpgroup_program, wide_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
     Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
 };
 
-/// Maximum rows of joined matmuls: two for each utterance of a batch.
-const MOST_JOINED: usize = 32;
+/// Maximum rows of joined matmuls: those of a batch.
+const MOST_JOINED: usize = 128;
 
 /// Fusions that the kernels support.
-pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
+pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
     // Weights with a scale per block are not multiplied in f16.
     let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
     Fusions {
@@ -54,6 +54,9 @@ pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
         many_rows: wide_program(policy.precision).map(|_| (WIDE_LEAST, [WIDE_DEPTH, CHANNELS])),
         precision: policy.clone(),
         gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
+        gated_multiple: warpgroup_program(policy.precision)
+            .filter(|_| facts.arch == WARPGROUP_ARCH)
+            .map(|_| [WIDE_DEPTH, CHANNELS]),
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
         norm_rows: 2,
         layer_norm_rows: 2,
@@ -215,6 +218,9 @@ pub(crate) fn rounding(
         _ if !fused.heads.is_empty() || is_narrow(op) => Rounding::default(),
         Op::MatMul { weight, .. } => matmul(weight, None),
         Op::Conv1d { weight, geometry, .. } => matmul(weight, Some(geometry)),
+        Op::RmsNorm { .. } if facts.arch >= TENSOR_ARCH => {
+            Rounding { reads: None, writes: rows::holds_row(output.shape.last()) }
+        }
         Op::LayerNorm(_) if facts.arch >= TENSOR_ARCH => {
             let writes = rows::stores_halves(output.shape.rows(), output.shape.last());
             Rounding { reads: None, writes }
@@ -227,7 +233,7 @@ pub(crate) fn rounding(
             bias: *bias,
             follows_weights: *follows_weights,
         }
-        .rounding(inputs, fused, policy, facts),
+        .rounding(inputs, output, fused, policy, facts),
         _ => Rounding::default(),
     }
 }
@@ -296,7 +302,7 @@ mod tests {
         }
 
         fn fusions(&self) -> Fusions {
-            fusions(&self.policy)
+            fusions(&self.policy, &self.facts)
         }
 
         fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {

@@ -77,6 +77,11 @@ pub(super) fn stores_halves(rows: usize, c: usize) -> bool {
     rows >= MANY_ROWS && c <= SHORT_WIDTH && c.is_multiple_of(8)
 }
 
+/// Whether the kernel for RMS norms has a row of `c` in registers, and can store it in 16 bits.
+pub(super) fn holds_row(c: usize) -> bool {
+    c > SHORT_WIDTH && c <= NORM_WIDTH.0 && c.is_multiple_of(8)
+}
+
 pub(super) fn rms_norm(o: &Operands<'_>, weight: &Weight, eps: f32) -> Work {
     let shape = o.out_shape();
     let (rows, c) = (shape.rows(), shape.last());
@@ -91,7 +96,7 @@ pub(super) fn rms_norm(o: &Operands<'_>, weight: &Weight, eps: f32) -> Work {
     Work {
         grid: [rows.div_ceil(per_block) as u32, 1, 1],
         pointers: vec![o.x(0), o.dense(weight), o.out()],
-        words: vec![rows as u32, c as u32, bits(eps)],
+        words: vec![rows as u32, c as u32, bits(eps), cache_type(o.out_type())],
         ..Work::each("rms_norm", function, 1)
     }
 }

@@ -34,6 +34,9 @@ pub struct Fusions {
     /// Most rows of two matmuls whose results are multiplied; see [`Fused::gated`]. 0 if there is no such
     /// kernel.
     pub gated_rows: usize,
+    /// The same with any number of rows, if depth and columns of their weights are multiples of these, and
+    /// their format is that of `precision` for most weights.
+    pub gated_multiple: Option<[usize; 2]>,
     /// Matmuls norm their rows, if depth and columns of their weights are multiples of these; see
     /// [`Fused::norm`].
     pub norm_multiple: Option<[usize; 2]>,

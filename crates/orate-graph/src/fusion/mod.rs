@@ -54,7 +54,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     }
     if fusions.matmul_rows > 0 {
         matmuls::run(&mut draft, fusions);
-        gates::run(&mut draft, fusions.gated_rows);
+        gates::run(&mut draft, fusions);
     }
     if let Some(multiple) = fusions.norm_multiple {
         norms::run(&mut draft, multiple, [fusions.norm_rows, fusions.layer_norm_rows]);

@@ -14,14 +14,14 @@ use super::t3::END_BIAS;
 use super::t3_plans::{T3, T3Plan};
 use super::voice::{TAG, Voice};
 use crate::decoding::session::{Session, capacity};
-use crate::decoding::{Autoregressive, MOST_UTTERANCES, MemorySizes, StartOptions};
+use crate::decoding::{Autoregressive, MemorySizes, StartOptions};
 use crate::hooks::{Goldens, StageProfile};
 use crate::{
     Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize, Model,
     ModelError, ModelFiles, Opening, OptionSet, OptionSpec, Options, Packing, PlaceOptions, Profile, Runs,
     Size, SpeechLength, VoiceInfo,
 };
-use orate_graph::{CacheFormat, Device, Graph};
+use orate_graph::{CacheFormat, Device, Graph, Pacing};
 use orate_weights::WeightSource;
 use serde_json::json;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl ModelFiles for Files {
             voices: self.default_voice.iter().map(|_| default.clone()).collect(),
             without_voices: "has no conds.pt with a default voice; give a recording of a voice",
             loudness: None,
-            texts_at_once: MOST_UTTERANCES,
+            texts_at_once: Pacing::SHARED_THREADS.batch,
             kv: self.talking.as_ref().map(|_| CacheFormat::default()),
             can_speak: self.talking.is_some(),
             precision_scope: &["tfmr.*", "speech_head.*", "flow.decoder.estimator.*"],

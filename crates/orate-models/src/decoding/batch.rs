@@ -11,15 +11,16 @@
 //! joins is in the next one, and what it makes of one that has left is ignored. Before rows move to another
 //! memory, it is waited for.
 //!
-//! Rows are 2, 4, 8 … [`Batch::MOST`]. When more join, all rows move to a larger memory; when many have left,
-//! to a smaller one. A memory is kept for the next time that it fits. What an unused row computes is ignored;
+//! Rows are 2, 4, 8 … [`Batch::most`]. When more join, all rows move to a larger memory; when many have left,
+//! to a smaller one. A memory is kept for the next time that it fits. Where the device has no room for a
+//! larger one, the batch stays as it is. What an unused row computes is ignored;
 //! its position returns to 0 before it would exceed the cache.
 
 use super::ahead::Ahead;
 use super::caches::{self, Slot, cache_parts};
 use super::error::option_error;
 use super::network::{
-    Autoregressive, CODES, FEED, FRAME, Facts, MOST_UTTERANCES, MemorySizes, POSITION, SEED, for_lanes,
+    Autoregressive, CODES, FEED, FRAME, Facts, MemorySizes, POSITION, SEED, for_lanes,
 };
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
@@ -27,7 +28,7 @@ use super::session::{Session, Step, check_frame, settings_width};
 use crate::FinishReason;
 use crate::ModelError;
 use crate::runtime::PooledMemory;
-use orate_graph::{BufferKind, Counters, Executable, Memory, Part, Plan};
+use orate_graph::{BufferKind, Counters, DeviceError, Executable, Memory, Part, Plan};
 use std::sync::Arc;
 
 /// Fewest rows of a cache. More are a power of two, so that plans are few.
@@ -60,6 +61,7 @@ pub struct Batch<N: Autoregressive> {
     brought: Vec<(RowId, Vec<i32>)>,
     /// Utterances that there is to be room for when the next one joins.
     expected: usize,
+    most: usize,
 }
 
 /// A frame of all rows that was not returned.
@@ -108,8 +110,10 @@ impl Row {
 }
 
 impl<N: Autoregressive> Batch<N> {
-    /// Utterances at most.
-    pub const MOST: usize = MOST_UTTERANCES;
+    /// Utterances at most: [`orate_graph::Pacing::batch`], or as many as the device had room for.
+    pub fn most(&self) -> usize {
+        self.most
+    }
 
     pub(super) fn new(resources: Arc<Resources<N>>) -> Batch<N> {
         Self::with_memories(resources, &mut vec![])
@@ -129,6 +133,7 @@ impl<N: Autoregressive> Batch<N> {
             look_ahead: pacing.look_ahead,
             brought: vec![],
             expected: 0,
+            most: pacing.batch,
         }
     }
 
@@ -137,10 +142,10 @@ impl<N: Autoregressive> Batch<N> {
         self.discard();
         let mut memories = std::mem::take(&mut self.memories);
         memories.sort_by_key(|m| std::cmp::Reverse(m.sizes.batch));
-        let (most, mut bytes) = (SESSIONS_KEPT * self.resources.network.device().memory_kept(), 0);
+        let (most, mut bytes) = (self.bytes_kept(), 0);
         let mut kept = vec![];
         for mut memory in memories {
-            bytes += caches::bytes(memory.plan.plan());
+            bytes += memory.bytes();
             if bytes <= most {
                 memory.rows.fill(Row::unused(&self.facts));
                 memory.changed = true;
@@ -150,9 +155,13 @@ impl<N: Autoregressive> Batch<N> {
         kept
     }
 
+    fn bytes_kept(&self) -> usize {
+        SESSIONS_KEPT * self.resources.network.device().memory_kept()
+    }
+
     /// `more` utterances will join one after the other: the first of them makes room for all.
     pub(super) fn expect(&mut self, more: usize) {
-        self.expected = (self.len() + more).min(Self::MOST);
+        self.expected = (self.len() + more).min(self.most);
     }
 
     /// As [`Session::set_look_ahead`].
@@ -162,8 +171,9 @@ impl<N: Autoregressive> Batch<N> {
 
     /// Compiles the plans of a batch of `utterances` that need this many rows of cache and of feed.
     pub(super) fn prepare(network: &N, utterances: usize, need: (usize, usize)) -> Result<(), ModelError> {
+        let most = network.device().pacing().batch;
         let rows = std::iter::successors(Some(2), |rows| Some(2 * rows));
-        for batch in rows.take_while(|rows| *rows <= Self::MOST && *rows < 2 * utterances) {
+        for batch in rows.take_while(|rows| *rows <= most && *rows < 2 * utterances) {
             network.frame_plan(Self::sizes(&network.facts(), batch, need), false)?;
         }
         Ok(())
@@ -203,8 +213,8 @@ impl<N: Autoregressive> Batch<N> {
     /// # Errors
     /// The batch is full, the utterance has ended, or the device has no room. The batch is unchanged.
     pub fn join(&mut self, session: &mut Session<N>) -> Result<RowId, ModelError> {
-        if self.len() >= Self::MOST {
-            let got = format!("asked for more than {} utterances", Self::MOST);
+        if self.len() >= self.most {
+            let got = format!("asked for more than {} utterances", self.most);
             return Err(option_error("batch", got, "wait for one to end"));
         }
         session.goes_on()?;
@@ -366,11 +376,31 @@ impl<N: Autoregressive> Batch<N> {
 
     /// Frees a row for an utterance that may need this many rows of cache and of feed.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), ModelError> {
-        let live = live.max(std::mem::take(&mut self.expected));
-        if self.active().is_some_and(|m| m.live() > 0 && live <= m.sizes.batch && m.fits(need)) {
+        let wanted = live.max(std::mem::take(&mut self.expected));
+        if self.active().is_some_and(|m| m.live() > 0 && wanted <= m.sizes.batch && m.fits(need)) {
             return Ok(());
         }
-        self.move_to(live.next_power_of_two().max(2), need)
+        let mut rows = wanted.next_power_of_two().max(2);
+        loop {
+            match self.move_to(rows, need) {
+                // Fewer rows may fit, as long as this utterance gets one.
+                Err(e) if has_no_room(&e) && rows / 2 >= live.max(2) => {
+                    rows /= 2;
+                    self.most = rows;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether an utterance that needs this many rows of cache and of feed has to wait for one to leave, since
+    /// the device has no room for more. Then the batch becomes no larger.
+    pub(super) fn has_to_wait(&mut self, e: &ModelError) -> bool {
+        let waits = has_no_room(e) && !self.is_empty();
+        if waits {
+            self.most = self.len();
+        }
+        waits
     }
 
     /// Moves all utterances to a memory of `batch` rows that has what they and one more need.
@@ -404,6 +434,7 @@ impl<N: Autoregressive> Batch<N> {
         }
         let sizes = Self::sizes(&self.facts, batch, need);
         let plan = self.resources.network.frame_plan(sizes, false)?;
+        self.keep_few(caches::bytes(plan.plan()));
         let mut memory = self.resources.memories.take();
         for b in plan.plan().buffers() {
             if b.kind.is_state() || b.name == FEED {
@@ -419,6 +450,23 @@ impl<N: Autoregressive> Batch<N> {
     }
 }
 
+impl<N: Autoregressive> Batch<N> {
+    /// Drops memories that are not in use, the smallest first, until all with one of `more` bytes are no more
+    /// than [`SESSIONS_KEPT`].
+    fn keep_few(&mut self, more: usize) {
+        let used = self.flight.is_some() || self.active().is_some_and(|m| m.live() > 0);
+        let mut memories = std::mem::take(&mut self.memories);
+        let mut active = used.then(|| memories.swap_remove(self.active));
+        memories.sort_by_key(|m| m.sizes.batch);
+        let mut bytes = more + memories.iter().map(BatchMemory::bytes).sum::<usize>();
+        while bytes > self.bytes_kept() && !memories.is_empty() {
+            bytes -= memories.remove(0).bytes();
+        }
+        memories.splice(0..0, active.take());
+        (self.memories, self.active) = (memories, 0);
+    }
+}
+
 impl<N: Autoregressive> Drop for Batch<N> {
     fn drop(&mut self) {
         self.discard();
@@ -426,6 +474,10 @@ impl<N: Autoregressive> Drop for Batch<N> {
 }
 
 impl BatchMemory {
+    fn bytes(&self) -> usize {
+        caches::bytes(self.plan.plan())
+    }
+
     fn live(&self) -> usize {
         self.rows.iter().filter(|r| r.id.is_some()).count()
     }
@@ -503,6 +555,10 @@ impl BatchMemory {
         self.changed = false;
         Ok(())
     }
+}
+
+fn has_no_room(e: &ModelError) -> bool {
+    matches!(e, ModelError::Device(e) if matches!(**e, DeviceError::OutOfMemory { .. }))
 }
 
 /// Copies the state of an utterance that has `position` rows in its caches: all but what the host writes, and

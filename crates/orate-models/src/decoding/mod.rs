@@ -31,8 +31,7 @@ mod shared_prompts;
 
 pub use batch::{Batch, RowId};
 pub use network::{
-    Autoregressive, CODES, Extent, FEED, FRAME, Facts, GIVEN, LAST, MOST_UTTERANCES, MemorySizes, POSITION,
-    Pass, ROWS, SEED,
+    Autoregressive, CODES, Extent, FEED, FRAME, Facts, GIVEN, LAST, MemorySizes, POSITION, Pass, ROWS, SEED,
 };
 pub use runaway::is_runaway;
 pub use sampling::{DrawSettings, Sampling};

@@ -33,8 +33,8 @@ pub const CODES: &str = "codes";
 /// A frame of given codes reads it: codes in place of drawn ones, i32 `[B, Q]`.
 pub const GIVEN: &str = "given_codes";
 
-/// Utterances in a batch at most.
-pub const MOST_UTTERANCES: usize = 16;
+/// Prompts in a pass at most.
+pub(super) const MOST_PROMPTS: usize = 16;
 
 /// Extents of the states of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! What all utterances of a network share, whether they are alone or in a batch.
 
 use super::kept_states::KeptStates;
-use super::network::{Autoregressive, MOST_UTTERANCES};
+use super::network::Autoregressive;
 use super::shared_prompts::SharedPrompts;
 use crate::runtime::MemoryPool;
 use std::sync::Arc;
@@ -18,7 +18,9 @@ pub(super) struct Resources<N: Autoregressive> {
 
 impl<N: Autoregressive> Resources<N> {
     pub fn new(network: N, prefix_bytes: usize) -> Arc<Resources<N>> {
-        let memories = MemoryPool::new(network.device().clone(), MOST_UTTERANCES);
+        let device = network.device().clone();
+        let most = device.pacing().batch;
+        let memories = MemoryPool::new(device, most);
         Self::with_memories(network, prefix_bytes, memories)
     }
 

@@ -14,7 +14,7 @@
 
 use super::batch::{Batch, BatchMemory, RowId};
 use super::error::{panicked, shared};
-use super::network::{Autoregressive, MOST_UTTERANCES};
+use super::network::Autoregressive;
 use super::resources::Resources;
 use super::sampling::DrawSettings;
 use super::session::{Needs, Session, StartOptions, Step};
@@ -107,7 +107,7 @@ impl<N: Autoregressive> SharedBatch<N> {
     /// Compiles the plans of batches of up to `utterances` like one, and those of their prompts.
     pub fn prepare(&self, utterances: usize, needs: Needs) -> Result<(), ModelError> {
         self.prepare_prompts(needs)?;
-        Batch::prepare(&self.resources.network, utterances.min(MOST_UTTERANCES), needs.in_batch)
+        Batch::prepare(&self.resources.network, utterances, needs.in_batch)
     }
 
     fn prepare_prompts(&self, needs: Needs) -> Result<(), ModelError> {
@@ -206,11 +206,15 @@ impl<N: Autoregressive> State<N> {
         for slot in self.slots.values_mut().filter(joins) {
             let Some(session) = &mut slot.session else { continue };
             // Others wait for a row.
-            if batch.len() == MOST_UTTERANCES {
+            if batch.len() >= batch.most() {
                 break;
             }
             match batch.join(session) {
                 Ok(row) => slot.row = Some(row),
+                Err(e) if batch.has_to_wait(&e) => {
+                    tracing::warn!("{} utterances in a batch, others wait: {e}", batch.len());
+                    break;
+                }
                 Err(e) => slot.fail(&e),
             }
         }

@@ -7,7 +7,7 @@
 use super::caches::{self, Slot, cache_parts};
 use super::coalescer::{self, Coalescer};
 use super::error::panicked;
-use super::network::{Autoregressive, LAST, MOST_UTTERANCES, MemorySizes, POSITION, ROWS, for_lanes};
+use super::network::{Autoregressive, LAST, MOST_PROMPTS, MemorySizes, POSITION, ROWS, for_lanes};
 use crate::ModelError;
 use crate::runtime::{MemoryPool, PooledMemory};
 use orate_graph::{BufferKind, Counters, Executable, Memory, Part};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// ones keep the device busy alone, and a batch of them takes much memory.
 const LONGEST: usize = 2;
 
-/// Fewest prompts that make a batch, which always has [`MOST_UTTERANCES`] rows so that plans are few: on an
+/// Fewest prompts that make a batch, which always has [`MOST_PROMPTS`] rows so that plans are few: on an
 /// H200 it takes as long as six prompts of 32 rows one by one (7.9 and 1.33 ms).
 const LEAST: usize = 6;
 
@@ -77,7 +77,7 @@ impl SharedPrompts {
         let time = |u: &Unread| (u.padded <= longest(network)).then(|| time(network, u.padded));
         let alike = |a: &Unread, b: &Unread| time(a).is_some() && time(a) == time(b);
         let answer =
-            self.coalescer.call(Some(coming), unread, (MOST_UTTERANCES, alike), |all| self.run(network, all));
+            self.coalescer.call(Some(coming), unread, (MOST_PROMPTS, alike), |all| self.run(network, all));
         answer.unwrap_or_else(|| (pool.take(), Err(panicked("the thread that read the prompt has panicked"))))
     }
 
@@ -158,7 +158,7 @@ fn time<N: Autoregressive>(network: &N, rows: usize) -> usize {
 }
 
 fn sizes(start: usize, time: usize) -> MemorySizes {
-    MemorySizes { batch: MOST_UTTERANCES, capacity: (start + time).next_power_of_two(), feed: 0 }
+    MemorySizes { batch: MOST_PROMPTS, capacity: (start + time).next_power_of_two(), feed: 0 }
 }
 
 /// Reads rows where they are, from `position` on. `rows` is their number, without padding and with it.

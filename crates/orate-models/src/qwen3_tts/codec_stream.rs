@@ -8,7 +8,6 @@ use super::codec_plans::{CHUNKS, CodecPlans, ROWS, chunk_graph};
 use super::config::CodecDecoderConfig;
 use super::shared_codec::{Piece, SharedCodec};
 use crate::ModelError;
-use crate::decoding::MOST_UTTERANCES;
 use crate::decoding::kept_states::{KeptState, KeptStates};
 use crate::pieces::first_damaged;
 use crate::runtime::{self, PlanCache, PooledMemory, Profile};
@@ -37,7 +36,7 @@ impl CodecDecoder {
         weights: Arc<dyn WeightLoader + Send + Sync>,
     ) -> CodecDecoder {
         CodecDecoder {
-            plans: CodecPlans::new(config, device.clone(), weights, MOST_UTTERANCES),
+            plans: CodecPlans::new(config, device.clone(), weights, device.pacing().batch),
             references: KeptStates::new(REFERENCE_BYTES),
             shared: SharedCodec::new(device),
         }

@@ -14,11 +14,10 @@
 use super::config::{CODEC_TYPE, CodecConfig, Config, GenerationConfig, MODEL_TYPE, Variant};
 use super::layout;
 use crate::checkpoint::{self, Expected};
-use crate::decoding::MOST_UTTERANCES;
 use crate::files::{SmallFiles, read};
 use crate::gguf::Report;
 use crate::{Facts, MatmulSize, ModelError, VoiceInfo};
-use orate_graph::CacheFormat;
+use orate_graph::{CacheFormat, Pacing};
 use orate_text::qwen::QwenTokenizer;
 use orate_weights::{Joined, SafeTensors, Scattered, WeightSource};
 use serde::Deserialize;
@@ -179,7 +178,7 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
             Some(_) => "has no voices; describe one with --instruct when speaking",
         },
         loudness: None,
-        texts_at_once: MOST_UTTERANCES,
+        texts_at_once: Pacing::SHARED_THREADS.batch,
         kv: Some(kv),
         can_speak: files.talking.is_some(),
         // Talker and predictor, which every frame reads. The codec hardly gains by fewer bits, and is

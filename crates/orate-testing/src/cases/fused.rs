@@ -7,11 +7,15 @@ use orate_graph::{
     Activation, AttentionMask, DType, Factor, First, Graph, Norm, Op, Result, Rows, Value, Weight,
 };
 
-/// Heads of queries, heads of keys, width of a head, and width of rows.
+/// Heads of queries, heads of keys, and width of a head.
 const HEADS: usize = 4;
 const KEY_HEADS: usize = 2;
 const WIDTH: usize = 16;
+/// Width of rows, and of those of a large batch, which kernels for many rows support.
 const ROW: usize = 32;
+const WIDE_ROW: usize = 64;
+/// Rows of a large batch.
+const LARGE: std::ops::Range<usize> = 17..140;
 
 /// Rows of a cache.
 const CACHE: usize = 12;
@@ -24,6 +28,8 @@ struct Builder {
     g: Graph,
     random: Random,
     weights: usize,
+    /// Width of rows.
+    row: usize,
 }
 
 impl Builder {
@@ -60,9 +66,9 @@ impl Builder {
 
     /// Mostly an RMS norm, else a layer norm.
     fn norm(&mut self, x: Value) -> Result<Value> {
-        let weight = self.weight([ROW]);
+        let weight = self.weight([self.row]);
         let y = if self.is(3) {
-            let bias = self.weight([ROW]);
+            let bias = self.weight([self.row]);
             self.g.layer_norm(x, Norm { weight, bias, eps: 1e-5 })?
         } else {
             self.g.rms_norm(x, weight, 1e-5)?
@@ -128,23 +134,23 @@ impl Builder {
             follows_weights: false,
         };
         let y = self.g.attention(op, q, caches[0], caches[1], Some(at))?;
-        let y = self.matmul(y, ROW)?;
+        let y = self.matmul(y, self.row)?;
         let x = self.g.add(x, y)?;
         self.seen(x)?;
         let y = self.norm(x)?;
         if self.is(3) {
-            let y = self.linear(y, 2 * ROW)?;
+            let y = self.linear(y, 2 * self.row)?;
             let y = self.g.activate(y, Activation::GeluTanh)?;
-            let y = self.linear(y, ROW)?;
+            let y = self.linear(y, self.row)?;
             return self.g.add(x, y);
         }
         // Gate and up.
-        let gate = self.matmul(y, 2 * ROW)?;
+        let gate = self.matmul(y, 2 * self.row)?;
         let gate = self.g.activate(gate, Activation::Silu)?;
-        let up = self.matmul(y, 2 * ROW)?;
+        let up = self.matmul(y, 2 * self.row)?;
         self.seen(up)?;
         let y = self.g.mul(gate, up)?;
-        let y = self.matmul(y, ROW)?;
+        let y = self.matmul(y, self.row)?;
         self.g.add(x, y)
     }
 
@@ -157,7 +163,7 @@ impl Builder {
             n => [n / 2, n - n / 2],
         };
         let part = self.g.slice(x, axis, start, len)?;
-        let a = self.matmul(part, ROW)?;
+        let a = self.matmul(part, self.row)?;
         let b = self.g.scale(part, Factor::Const(0.5))?;
         self.seen(a)?;
         let both = if self.is(6) { [a, a] } else { [a, b] };
@@ -170,7 +176,7 @@ impl Builder {
     fn row(&mut self, x: Value, table: Value) -> Result<Value> {
         let step = self.g.scalar("step");
         let row = self.g.select_row(table, step)?;
-        let y = self.matmul(x, ROW)?;
+        let y = self.matmul(x, self.row)?;
         self.seen(y)?;
         self.g.add_row(y, row)
     }
@@ -180,11 +186,15 @@ fn graph(seed: u64) -> Result<Graph> {
     let mut random = Random::new(seed);
     let (batch, time) = (1 + random.below(2), 1 + random.below(4));
     // Every second graph has one row, where devices fuse most.
-    let [batch, time] = if seed.is_multiple_of(2) { [1, 1] } else { [batch, time] };
-    let mut b = Builder { g: Graph::new(format!("fused {seed}")), random, weights: 0 };
-    let mut x = b.g.input("x", DType::F32, [batch, time, ROW])?;
+    let ([batch, time], row) = match seed % 8 {
+        even if even % 2 == 0 => ([1, 1], ROW),
+        7 => ([LARGE.start + random.below(LARGE.len()), 1], WIDE_ROW),
+        _ => ([batch, time], ROW),
+    };
+    let mut b = Builder { g: Graph::new(format!("fused {seed}")), random, weights: 0, row };
+    let mut x = b.g.input("x", DType::F32, [batch, time, row])?;
     let at = b.g.input("at", DType::I32, [batch])?;
-    let rows = b.g.input("rows", DType::F32, [5, ROW])?;
+    let rows = b.g.input("rows", DType::F32, [5, row])?;
     let table = b.g.rope_table(1e4, time, WIDTH, Rows::At(at))?;
     for number in 0..1 + b.random.below(2) {
         x = match b.random.below(4) {
@@ -192,7 +202,7 @@ fn graph(seed: u64) -> Result<Graph> {
             1 => b.moves(x)?,
             _ => x,
         };
-        if b.g.shape(x).dims() != [batch, time, ROW] {
+        if b.g.shape(x).dims() != [batch, time, row] {
             break;
         }
         x = b.layer(x, at, table, number)?;

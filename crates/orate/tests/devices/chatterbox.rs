@@ -4,8 +4,11 @@
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
 use crate::common::raw;
-use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options};
-use orate_testing::checkpoints::write_chatterbox;
+use crate::qwen3::{bench, clear, open as open_device};
+use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision};
+use orate_graph::{CacheFormat, DType, Graph, Memory, Plan};
+use orate_models::chatterbox::{Files, t3};
+use orate_testing::checkpoints::{write_chatterbox, write_chatterbox_as};
 use std::time::Duration;
 
 const TEXT: &str = "Hello there.";
@@ -104,6 +107,34 @@ fn callers_at_once_speak_as_alone() {
                 let largest = alone.iter().fold(0.0f32, |m, x| m.max(x.abs()));
                 let error = alone.iter().zip(&got).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
                 assert!(error <= ERROR * largest, "{device}, {variant}, caller {i}: {error} of {largest}");
+            }
+        }
+    }
+}
+
+/// How long a code takes at released sizes, for several callers after 500 rows each.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_a_code() {
+    const ROWS: i32 = 500;
+    for variant in ["turbo", "en"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox_as(folder.path(), variant, "full", DType::BF16).expect("the folder is writable");
+        let config = Files::open(folder.path()).expect("opens").talking.expect("a T3").config;
+        for device in devices() {
+            let device = open_device(device, Precision::Bf16);
+            for batch in [1, 4, 16, 32, 64] {
+                let mut graph = Graph::new("frame");
+                let sizes = t3::CacheSizes { batch, capacity: 1024, kv: CacheFormat::F32, watched: false };
+                t3::frame(&mut graph, &config, sizes).expect("consistent");
+                let start = |memory: &mut dyn Memory, plan: &Plan| {
+                    clear(memory, plan);
+                    let position = plan.buffers().iter().find(|b| b.name == "position").expect("a state");
+                    let rows = vec![ROWS; position.shape.len()];
+                    memory.write_i32("position", &position.shape, &rows).expect("fits");
+                };
+                let what = format!("{} {variant}: a code of {batch}", device.describe());
+                bench(&what, &*device, graph, start);
             }
         }
     }

@@ -10,7 +10,7 @@ use orate::{
     PrecisionPolicy,
 };
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::Counters;
+use orate_graph::{Counters, Pacing};
 use orate_models::qwen3_tts::{
     Batch, CodecDecoder, Files, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker,
     StartOptions, Step,
@@ -109,7 +109,7 @@ impl Company {
 /// Rows join one after the other, two a frame; one is dropped, and one goes back to its session. With frames
 /// made `ahead`, or not.
 fn check(engine: &Engine, ahead: bool) {
-    const ALL: usize = Batch::MOST;
+    const ALL: usize = Pacing::SHARED_THREADS.batch;
     const DROPPED: usize = 4;
     const TAKEN: usize = 6;
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
@@ -286,30 +286,45 @@ fn a_full_batch_refuses_more() {
     let engine = engine(Precision::F32, None);
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let mut batch = model.batch().expect("talks");
-    let mut sessions: Vec<_> = (0..=Batch::MOST).map(|i| started(model, i)).collect();
-    let rows: Vec<_> = sessions[..Batch::MOST].iter_mut().map(|s| batch.join(s).expect("room")).collect();
-    let e = batch.join(&mut sessions[Batch::MOST]).expect_err("is full").to_string();
+    let mut sessions: Vec<_> = (0..=Pacing::SHARED_THREADS.batch).map(|i| started(model, i)).collect();
+    let rows: Vec<_> = sessions[..Pacing::SHARED_THREADS.batch].iter_mut().map(|s| batch.join(s).expect("room")).collect();
+    let e = batch.join(&mut sessions[Pacing::SHARED_THREADS.batch]).expect_err("is full").to_string();
     assert!(e.contains("more than 16 utterances"), "{e}");
     batch.leave(rows[3]);
-    batch.join(&mut sessions[Batch::MOST]).expect("a row is free");
+    batch.join(&mut sessions[Pacing::SHARED_THREADS.batch]).expect("a row is free");
 }
 
 fn with_queues() -> (Arc<Qwen3Tts>, Arc<Waits>) {
+    with_room_for(usize::MAX)
+}
+
+/// A model on a device that has no room for states of more than `most_rows` batch rows.
+fn with_room_for(most_rows: usize) -> (Arc<Qwen3Tts>, Arc<Waits>) {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let cpu = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("threads start");
     let files = Files::open(folder.path()).expect("a whole model");
     let waits = Arc::<Waits>::default();
-    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone() })), waits)
+    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone(), most_rows })), waits)
 }
 
 /// Callers that share frames made ahead get those that each would get alone, while others go away; the next
 /// ones find the memories of those before.
 #[test]
 fn callers_share_frames_made_ahead() {
+    share_frames(usize::MAX);
+}
+
+/// The same where the device has room for no more than four rows: the others wait for one.
+#[test]
+fn callers_without_room_wait_for_others() {
+    share_frames(4);
+}
+
+fn share_frames(most_rows: usize) {
     const ALL: usize = 9;
     const GOES_AWAY: usize = 4;
-    let (model, _) = with_queues();
+    let (model, _) = with_room_for(most_rows);
     let alone: Vec<_> = (0..ALL)
         .map(|i| {
             let mut session = started(&model, i);
@@ -473,7 +488,7 @@ fn the_device_always_has_a_frame_to_make() {
     };
     let seed = (0..1000).find(goes_on).expect("one does not end by itself");
     assert_eq!(waits.take(), (FRAMES, 1), "nothing is queued behind the last");
-    for callers in [2, 5, Batch::MOST] {
+    for callers in [2, 5, Pacing::SHARED_THREADS.batch] {
         std::thread::scope(|threads| {
             let call = || assert_eq!(speak(seed), FRAMES);
             (0..callers).for_each(|_| drop(threads.spawn(call)));

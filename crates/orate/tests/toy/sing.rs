@@ -14,10 +14,10 @@ use orate::{
     Opening, OptionSet, Options, Runs, Size, VoiceInfo,
 };
 use orate_graph::{
-    ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, SampleRules, Weight,
+    ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Pacing, SampleRules, Weight,
 };
 use orate_models::decoding::{
-    Autoregressive, CODES, Decoding, DrawSettings, Extent, FEED, FRAME, LAST, MOST_UTTERANCES, MemorySizes,
+    Autoregressive, CODES, Decoding, DrawSettings, Extent, FEED, FRAME, LAST, MemorySizes,
     POSITION, Pass, ROWS, SEED, Sampling, StartOptions, Step, Utterance,
 };
 use orate_models::{Loader, MatmulSize, MemoryPool, PlaceOptions, PlanCache, pieces};
@@ -237,7 +237,7 @@ impl ModelFiles for SingFiles {
             voices: vec![VoiceInfo { name: "singer".to_owned(), is_default: true }],
             without_voices: "",
             loudness: None,
-            texts_at_once: MOST_UTTERANCES,
+            texts_at_once: Pacing::SHARED_THREADS.batch,
             kv: None,
             can_speak: true,
             precision_scope: &[],
@@ -272,7 +272,8 @@ impl ModelFiles for SingFiles {
         let weights = Arc::new(Loader(self.weights.clone()));
         let plans = Arc::new(PlanCache::new(device.clone(), weights, 64));
         let decoding = Decoding::new(Singer(plans.clone()), PREFIX_BYTES);
-        let memories = MemoryPool::new(device, MOST_UTTERANCES);
+        let most = device.pacing().batch;
+        let memories = MemoryPool::new(device, most);
         Ok(Arc::new(SingModel { files: *self, facts, plans, decoding, memories }))
     }
 }

@@ -29,6 +29,8 @@ impl Waits {
 pub struct WithQueues {
     pub cpu: CpuDevice,
     pub waits: Arc<Waits>,
+    /// It has no room for states of more batch rows.
+    pub most_rows: usize,
 }
 
 impl Target for WithQueues {
@@ -47,7 +49,8 @@ impl Device for WithQueues {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, waits: self.waits.clone() })
+        let (waits, most_rows) = (self.waits.clone(), self.most_rows);
+        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, waits, most_rows })
     }
 
     fn threads(&self) -> usize {
@@ -76,6 +79,7 @@ struct Queue {
     memory: Box<dyn Memory>,
     under_way: usize,
     waits: Arc<Waits>,
+    most_rows: usize,
 }
 
 impl Memory for Queue {
@@ -135,6 +139,11 @@ impl Memory for Queue {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        let rows = shape.dims()[0];
+        if rows > self.most_rows {
+            let (device, what) = (self.device().to_owned(), format!("{name} of {rows} rows"));
+            return Err(DeviceError::OutOfMemory { device, what });
+        }
         self.memory.clear(name, dtype, shape)
     }
 
