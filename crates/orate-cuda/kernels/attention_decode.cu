@@ -4,12 +4,12 @@
 // keys up to it. D is a multiple of 4, up to 128. GROUP heads of q share one head of k and v, which is read
 // once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
-// A cluster of blocks has one key/value head; each of its warps, up to 8 in a block, has every n-th key, and a
-// thread has four channels. Each warp keeps maximum, sum and weighted values, which are combined in the order of warps, then
-// of blocks. The assignment of keys depends on their index alone.
+// A cluster of blocks has one key/value head. LANES threads, a warp or half of one, have every n-th key, and
+// each of them four channels. They keep maximum, sum and weighted values, which are combined in the order of
+// threads, then of blocks. The assignment of keys depends on their index alone.
 //
 // `decode_heads` first computes what `heads.cu` would: norms and rotary positions of queries, and of the new
-// key, which the warp that has it writes to the cache with its value.
+// key, which the threads that have it write to the cache with its value.
 
 struct Args {
     const float* q;
@@ -33,8 +33,6 @@ struct Args {
 #define CACHE 0
 #endif
 
-// Keys in flight per thread.
-#define AHEAD 4
 // Floats of a partial result of one head of q: values, maximum, sum.
 #define KEPT 132
 
@@ -57,8 +55,14 @@ DEVICE float4 joined(
     return sum;
 }
 
-// Four channels of head `head` of row `b` of queries, keys or values.
-template <int PART>
+// The value of thread `lane` of the warp.
+DEVICE float4 of_lane(float4 v, int lane) {
+    return make_float4(__shfl_sync(0xffffffffu, v.x, lane), __shfl_sync(0xffffffffu, v.y, lane),
+                       __shfl_sync(0xffffffffu, v.z, lane), __shfl_sync(0xffffffffu, v.w, lane));
+}
+
+// Four channels of head `head` of row `b` of queries, keys or values, for every LANES threads of the warp.
+template <int PART, int LANES>
 DEVICE float4 new_head(const Args& a, int b, int head, float4 weight) {
     int lane = threadIdx.x % 32;
     const float* row = a.x[PART] + (size_t)b * a.stride[PART] + head * a.d;
@@ -67,7 +71,7 @@ DEVICE float4 new_head(const Args& a, int b, int head, float4 weight) {
     int half = a.d / 2;
     if (a.table[PART])
         v = rotated_head(v, a.table[PART] + (size_t)(b % a.tables[PART]) * a.d, half, a.d);
-    return v;
+    return LANES < 32 ? of_lane(v, lane % LANES) : v;
 }
 
 #if CACHE
@@ -84,22 +88,24 @@ DEVICE void keep(char* row, int width, int at, float4 v, bool is) {
 }
 #endif
 
-template <int GROUP, bool HEADS>
+template <int GROUP, bool HEADS, int LANES>
 DEVICE void decode(const Args& a) {
+    // Keys of a warp, and those in flight per thread.
+    constexpr int TOGETHER = 32 / LANES, AHEAD = CACHE && GROUP < 4 ? 8 : 4;
     extern __shared__ float4 shared4[];
     int warps = blockDim.x / 32;
-    float* mine = (float*)shared4;              // [warps, GROUP, KEPT]
-    float* inbox = mine + warps * GROUP * KEPT;  // [blocks, GROUP, KEPT]
+    float* mine = (float*)shared4;              // [warps · TOGETHER, GROUP, KEPT]
+    float* inbox = mine + warps * TOGETHER * GROUP * KEPT;  // [blocks, GROUP, KEPT]
     u32 blocks = cluster_blocks(), rank = cluster_rank();
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % LANES, which = threadIdx.x % 32 / LANES, warp = threadIdx.x / 32;
     int kv_heads = a.heads / GROUP, head = blockIdx.x % kv_heads, b = blockIdx.x / kv_heads;
     bool is = lane < a.d / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float4 weight[2] = {zero, zero};
-    if (HEADS && is) {
+    if (HEADS && threadIdx.x % 32 < a.d / 4) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (a.weight[i]) weight[i] = ((const float4*)a.weight[i])[lane];
+            if (a.weight[i]) weight[i] = ((const float4*)a.weight[i])[threadIdx.x % 32];
     }
     if (blocks > 1) cluster_arrive();
     wait_for_previous();
@@ -109,7 +115,7 @@ DEVICE void decode(const Args& a) {
     float largest[GROUP], total[GROUP];
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
-        if (HEADS) q[g] = new_head<0>(a, b, head * GROUP + g, weight[0]);
+        if (HEADS) q[g] = new_head<0, LANES>(a, b, head * GROUP + g, weight[0]);
         else q[g] = is ? ((const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d))[lane] : zero;
         q[g].x *= a.scale, q[g].y *= a.scale, q[g].z *= a.scale, q[g].w *= a.scale;
         acc[g] = zero, largest[g] = -INFINITY, total[g] = 0.0f;
@@ -122,26 +128,26 @@ DEVICE void decode(const Args& a) {
     size_t width = (size_t)kv_heads * a.d;
     size_t base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
 #endif
-    int parts = blocks * warps;
+    int parts = blocks * warps * TOGETHER, part = (rank * warps + warp) * TOGETHER + which;
     // The key that is written here; none has its index otherwise.
-    int own = HEADS && (u32)(end - 1) % parts == rank * warps + warp ? end - 1 : -1;
+    int last = (u32)(end - 1) % parts, own = HEADS && last == part ? end - 1 : -1;
     float4 new_k = zero, new_v = zero;
-    if (own >= 0) {
-        new_k = new_head<1>(a, b, head, weight[1]), new_v = new_head<2>(a, b, head, zero);
+    if (HEADS && last / TOGETHER == part / TOGETHER) {
+        new_k = new_head<1, LANES>(a, b, head, weight[1]), new_v = new_head<2, LANES>(a, b, head, zero);
 #if CACHE
         // Read again below, rounded.
-        keep(keys + own * bytes, width, at, new_k, is);
-        keep(values + own * bytes, width, at, new_v, is);
+        keep(keys + (end - 1) * bytes, width, at, new_k, is && own >= 0);
+        keep(values + (end - 1) * bytes, width, at, new_v, is && own >= 0);
         __syncwarp();
         own = -1;
 #else
-        if (is) {
+        if (is && own >= 0) {
             ((float4*)(a.k + base + own * width))[lane] = new_k;
             ((float4*)(a.v + base + own * width))[lane] = new_v;
         }
 #endif
     }
-    for (int start = rank * warps + warp; start < end; start += AHEAD * parts) {
+    for (int start = part; start - which < end; start += AHEAD * parts) {
         float4 k[AHEAD], v[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
@@ -163,19 +169,20 @@ DEVICE void decode(const Args& a) {
             for (int i = 0; i < AHEAD; i++)
                 score[i] = q[g].x * k[i].x + q[g].y * k[i].y + q[g].z * k[i].z + q[g].w * k[i].w;
 #pragma unroll
-            for (int step = 16; step > 0; step /= 2)
+            for (int step = LANES / 2; step > 0; step /= 2)
 #pragma unroll
                 for (int i = 0; i < AHEAD; i++) score[i] += __shfl_xor_sync(0xffffffffu, score[i], step);
 #pragma unroll
             for (int i = 0; i < AHEAD; i++)
                 if (start + i * parts < end) now = fmaxf(now, score[i]);
-            float old = expf(largest[g] - now);
+            // Without keys so far, weights are exp(−∞ − 0).
+            float center = now == -INFINITY ? 0.0f : now, old = expf(largest[g] - center);
             total[g] *= old, largest[g] = now;
             acc[g].x *= old, acc[g].y *= old, acc[g].z *= old, acc[g].w *= old;
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 if (start + i * parts >= end) continue;
-                float p = expf(score[i] - now);
+                float p = expf(score[i] - center);
                 total[g] += p;
                 acc[g].x += p * v[i].x, acc[g].y += p * v[i].y;
                 acc[g].z += p * v[i].z, acc[g].w += p * v[i].w;
@@ -184,7 +191,7 @@ DEVICE void decode(const Args& a) {
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
-        float* to = mine + (warp * GROUP + g) * KEPT;
+        float* to = mine + ((warp * TOGETHER + which) * GROUP + g) * KEPT;
         if (is) ((float4*)to)[lane] = acc[g];
         if (lane == 0) to[128] = largest[g], to[129] = total[g];
     }
@@ -194,29 +201,35 @@ DEVICE void decode(const Args& a) {
     if (blocks > 1) {
         cluster_wait();
         if (warp < GROUP) {
-            float4 y = joined(mine + warp * KEPT, warps, GROUP * KEPT, lane, is, m, sum);
+            float4 y = joined(mine + warp * KEPT, warps * TOGETHER, GROUP * KEPT, lane, is, m, sum);
             float* to = inbox + (rank * GROUP + warp) * KEPT;
             if (is) give(to + 4 * lane, 0, y);
-            if (lane == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
+            if (threadIdx.x % 32 == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
         }
         cluster_arrive();
         cluster_wait();
     }
     if (rank > 0 || warp >= GROUP) return;
     const float* from = blocks > 1 ? inbox : mine;
-    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : warps, GROUP * KEPT, lane, is, m, sum);
+    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : warps * TOGETHER, GROUP * KEPT, lane, is, m, sum);
     if (!is) return;
     float factor = 1.0f / sum;
     y.x *= factor, y.y *= factor, y.z *= factor, y.w *= factor;
     store_as(a.type, a.out, ((size_t)b * a.heads + head * GROUP + warp) * a.d + 4 * lane, y);
 }
 
-#define KERNEL(NAME, GROUP, HEADS) \
-    extern "C" __global__ void __launch_bounds__(256, 1) NAME(const Args a) { decode<GROUP, HEADS>(a); }
+#define KERNEL(NAME, GROUP, HEADS, LANES) \
+    extern "C" __global__ void __launch_bounds__(256, 1) NAME(const Args a) { decode<GROUP, HEADS, LANES>(a); }
 
-KERNEL(decode_1, 1, false)
-KERNEL(decode_2, 2, false)
-KERNEL(decode_4, 4, false)
-KERNEL(decode_heads_1, 1, true)
-KERNEL(decode_heads_2, 2, true)
-KERNEL(decode_heads_4, 4, true)
+KERNEL(decode_1, 1, false, 32)
+KERNEL(decode_2, 2, false, 32)
+KERNEL(decode_4, 4, false, 32)
+KERNEL(decode_heads_1, 1, true, 32)
+KERNEL(decode_heads_2, 2, true, 32)
+KERNEL(decode_heads_4, 4, true, 32)
+KERNEL(decode_narrow_1, 1, false, 16)
+KERNEL(decode_narrow_2, 2, false, 16)
+KERNEL(decode_narrow_4, 4, false, 16)
+KERNEL(decode_narrow_heads_1, 1, true, 16)
+KERNEL(decode_narrow_heads_2, 2, true, 16)
+KERNEL(decode_narrow_heads_4, 4, true, 16)

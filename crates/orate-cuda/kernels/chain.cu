@@ -56,8 +56,8 @@ struct Op {
     u32* slots;
     // Of attention: position of the query, caches, slots for partial results.
     const int* first;
-    float* keys;
-    float* values;
+    void* keys;
+    void* values;
     u32* partials;
     int attends, rows, k, n;
     int x_form, residual_form, slots_form;
@@ -442,6 +442,29 @@ DEVICE float joined(const float* parts, int channel, int stride, float& largest,
     return y;
 }
 
+// Four channels of a key or value in the caches: f32, or 16 bits of the weights' type.
+#ifdef COMPACT
+typedef uint2 Kept;
+DEVICE Kept kept(float4 v) { return make_uint2(halves(v.x, v.y), halves(v.z, v.w)); }
+DEVICE float4 widened(Kept v) {
+#if PRECISION == 3
+    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
+                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
+#else
+    float4 y;
+    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+        : "=f"(y.x), "=f"(y.y) : "r"(v.x));
+    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+        : "=f"(y.z), "=f"(y.w) : "r"(v.y));
+    return y;
+#endif
+}
+#else
+typedef float4 Kept;
+DEVICE Kept kept(float4 v) { return v; }
+DEVICE float4 widened(Kept v) { return v; }
+#endif
+
 // Attention of one query of a key head over the keys of one split. LANES threads have a key, four channels
 // each; every such group keeps maximum, sum and weighted values.
 template <int GROUP, int LANES>
@@ -455,19 +478,21 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
     float* others = query + (GROUP + 2) * 128;   // [SPLITS, GROUP, KEPT]
     bool is = lane < d / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    Kept* fresh = (Kept*)(query + GROUP * 128);  // [2, 32]
     int capacity = op.capacity, last = min(max(op.first ? op.first[b] : op.at, 0), capacity - 1);
     int parts = splits * GROUPS, row = kv_heads * d, start = split * GROUPS + own_group;
-    size_t base = (size_t)b * capacity * row + head * d;
-    float *keys = op.keys + base, *values = op.values + base;
-    float4 k[AHEAD], v[AHEAD];
+    size_t base = ((size_t)b * capacity * row + head * d) / 4;
+    Kept *keys = (Kept*)op.keys + base, *values = (Kept*)op.values + base;
+    Kept k[AHEAD], v[AHEAD];
+    row /= 4;
     // The last key and value are new.
     auto load = [&](int from) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             int key = from + i * parts;
             bool there = is && key < last;
-            k[i] = there ? ((const float4*)(keys + (size_t)key * row))[lane] : zero;
-            v[i] = there ? ((const float4*)(values + (size_t)key * row))[lane] : zero;
+            k[i] = there ? keys[(size_t)key * row + lane] : kept(zero);
+            v[i] = there ? values[(size_t)key * row + lane] : kept(zero);
         }
     };
     load(start);
@@ -479,8 +504,8 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
         float4 y = new_head(op, part, b, part == 0 ? head * GROUP + warp : head, run);
         if (part == 0) y.x *= op.scale, y.y *= op.scale, y.z *= op.scale, y.w *= op.scale;
         if (four < d / 4) {
-            ((float4*)query)[warp * 32 + four] = y;
-            if (part > 0) ((float4*)((part == 1 ? keys : values) + (size_t)last * row))[four] = y;
+            if (part == 0) ((float4*)query)[warp * 32 + four] = y;
+            else fresh[(part - 1) * 32 + four] = (part == 1 ? keys : values)[(size_t)last * row + four] = kept(y);
         }
     }
     meet();
@@ -496,14 +521,16 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             if (from + i * parts != last || !is) continue;
-            k[i] = ((float4*)query)[GROUP * 32 + lane], v[i] = ((float4*)query)[(GROUP + 1) * 32 + lane];
+            k[i] = fresh[lane], v[i] = fresh[32 + lane];
         }
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
             float score[AHEAD], now = largest[g];
 #pragma unroll
-            for (int i = 0; i < AHEAD; i++)
-                score[i] = q[g].x * k[i].x + q[g].y * k[i].y + q[g].z * k[i].z + q[g].w * k[i].w;
+            for (int i = 0; i < AHEAD; i++) {
+                float4 key = widened(k[i]);
+                score[i] = q[g].x * key.x + q[g].y * key.y + q[g].z * key.z + q[g].w * key.w;
+            }
 #pragma unroll
             for (int step = LANES / 2; step > 0; step /= 2)
 #pragma unroll
@@ -520,9 +547,10 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 float p = __expf(score[i] - center);
+                float4 value = widened(v[i]);
                 sum[g] += p;
-                acc[g].x += p * v[i].x, acc[g].y += p * v[i].y;
-                acc[g].z += p * v[i].z, acc[g].w += p * v[i].w;
+                acc[g].x += p * value.x, acc[g].y += p * value.y;
+                acc[g].z += p * value.z, acc[g].w += p * value.w;
             }
         }
         load(from + AHEAD * parts);

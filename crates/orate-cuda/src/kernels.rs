@@ -52,8 +52,20 @@ macro_rules! source {
 }
 
 /// Attention of a single query.
-const DECODING: [&str; 6] =
-    ["decode_1", "decode_2", "decode_4", "decode_heads_1", "decode_heads_2", "decode_heads_4"];
+const DECODING: [&str; 12] = [
+    "decode_1",
+    "decode_2",
+    "decode_4",
+    "decode_heads_1",
+    "decode_heads_2",
+    "decode_heads_4",
+    "decode_narrow_1",
+    "decode_narrow_2",
+    "decode_narrow_4",
+    "decode_narrow_heads_1",
+    "decode_narrow_heads_2",
+    "decode_narrow_heads_4",
+];
 
 /// Attention of several queries over keys of a compact type.
 const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
@@ -175,11 +187,14 @@ pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
 /// Matmuls and attention of one or two rows in one launch.
 pub(crate) const CHAIN: &str = "chain";
 
-/// Name of the program with [`CHAIN`] in this precision; only those of 16 bits have one.
-pub(crate) fn chain_program(precision: Precision) -> Option<&'static str> {
-    match precision {
-        Precision::F16 => Some("chain-f16"),
-        Precision::Bf16 => Some("chain-bf16"),
+/// Name of the program with [`CHAIN`] for weights in this precision, and for keys and values in f32 or in a
+/// `compact` type, which is the same. Only precisions of 16 bits have one.
+pub(crate) fn chain_program(precision: Precision, compact: bool) -> Option<&'static str> {
+    match (precision, compact) {
+        (Precision::F16, false) => Some("chain-f16"),
+        (Precision::F16, true) => Some("chain-f16-compact"),
+        (Precision::Bf16, false) => Some("chain-bf16"),
+        (Precision::Bf16, true) => Some("chain-bf16-compact"),
         _ => None,
     }
 }
@@ -319,9 +334,18 @@ fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
         include_str!("../kernels/heads.cuh"),
         include_str!("../kernels/chain.cu")
     );
-    let options = precision_options(precision);
-    let chain = chain_program(precision).map(|name| Source { name, text, options, functions: &[CHAIN] });
-    product_sources(precision).chain(attention_sources(precision)).chain(chain)
+    let chain = move |compact| {
+        let options: &[&str] = match (precision, compact) {
+            (Precision::F16, true) => &["-DPRECISION=2", "-DCOMPACT"],
+            (_, true) => &["-DPRECISION=3", "-DCOMPACT"],
+            (_, false) => precision_options(precision),
+        };
+        let name = chain_program(precision, compact)?;
+        Some(Source { name, text, options, functions: &[CHAIN] })
+    };
+    product_sources(precision)
+        .chain(attention_sources(precision))
+        .chain([false, true].into_iter().filter_map(chain))
 }
 
 /// All programs for matmuls in this precision.

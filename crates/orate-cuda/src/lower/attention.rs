@@ -33,6 +33,8 @@ pub(super) const GROUPS: [usize; 3] = [1, 2, 4];
 const DECODING_BLOCKS: usize = 8;
 /// See [`DECODED_WIDTH`].
 const DECODING_WARPS: usize = 8;
+/// There, width of heads for which half of a warp has a key.
+const NARROW_WIDTH: usize = 64;
 /// There, keys of a warp where caches are so short that a block has all of them.
 const KEYS_OF_A_WARP: usize = 4;
 /// Rows of such a cache at most.
@@ -364,6 +366,8 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
     let places = 2 * o.facts.multiprocessors as usize;
     let fits = |blocks: &usize| clusters * blocks <= places;
     let is_short = k[1] <= SHORT_CACHE;
+    // Half of a warp has a key.
+    let is_narrow = q[2] / heads <= NARROW_WIDTH;
     let warps = match is_short {
         true => k[1].div_ceil(KEYS_OF_A_WARP).clamp(group, DECODING_WARPS),
         false => DECODING_WARPS,
@@ -402,17 +406,23 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
             DType::Q8_0 => "attention_decode-q8_0",
             DType::F32 | DType::I32 => "attention_decode",
         },
-        function: match (group, before.is_empty()) {
-            (1, true) => "decode_1",
-            (2, true) => "decode_2",
-            (_, true) => "decode_4",
-            (1, false) => "decode_heads_1",
-            (2, false) => "decode_heads_2",
-            (_, false) => "decode_heads_4",
+        function: match (group, before.is_empty(), is_narrow) {
+            (1, true, false) => "decode_1",
+            (2, true, false) => "decode_2",
+            (_, true, false) => "decode_4",
+            (1, false, false) => "decode_heads_1",
+            (2, false, false) => "decode_heads_2",
+            (_, false, false) => "decode_heads_4",
+            (1, true, true) => "decode_narrow_1",
+            (2, true, true) => "decode_narrow_2",
+            (_, true, true) => "decode_narrow_4",
+            (1, false, true) => "decode_narrow_heads_1",
+            (2, false, true) => "decode_narrow_heads_2",
+            (_, false, true) => "decode_narrow_heads_4",
         },
         grid: [clusters as u32, 1, blocks as u32],
         threads: 32 * warps as u32,
-        shared: (4 * 132 * group * (warps + blocks)) as u32,
+        shared: (4 * 132 * group * (warps * if is_narrow { 2 } else { 1 } + blocks)) as u32,
         cluster: blocks as u32,
         pointers: all.concat(),
         words: numbers.concat(),

@@ -206,7 +206,9 @@ fn blocks_of_many_rows() {
 fn blocks_of_many_rows_agree() {
     for precision in [Precision::F16, Precision::Bf16] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
-        for (rows, k, n) in [(17, 64, 64), (40, 2048, 1024), (64, 1024, 6144), (128, 3072, 1024), (200, 512, 96)] {
+        for (rows, k, n) in
+            [(17, 64, 64), (40, 2048, 1024), (64, 1024, 6144), (128, 3072, 1024), (200, 512, 96)]
+        {
             let (mut want, mut seen) = (vec![], 0);
             for (name, got) in results_of_blocks(&device, precision, [rows, k, n]) {
                 if want.is_empty() {

@@ -145,7 +145,10 @@ enum Kind {
 struct Link {
     kind: Kind,
     out: Span,
-    program: Option<&'static str>,
+    /// Format of weights, or of keys and values if they are compact.
+    half: Option<Precision>,
+    /// Of attention: whether keys and values are compact.
+    compact: Option<bool>,
 }
 
 fn link(work: &Work) -> Option<Link> {
@@ -174,22 +177,26 @@ fn link(work: &Work) -> Option<Link> {
         let columns = if gated { first } else { n };
         let out = Span::of(p[7], 4 * rows * columns)?;
         let kind = Kind::MatMul { rows, k, n, first, second, gated, normed };
-        return fits.then_some(Link { kind, out, program: chain_program(half) });
+        return fits.then_some(Link { kind, out, half: Some(half), compact: None });
     }
     let group = match work.function {
-        "decode_heads_1" => 1,
-        "decode_heads_2" => 2,
+        "decode_heads_1" | "decode_narrow_heads_1" => 1,
+        "decode_heads_2" | "decode_narrow_heads_2" => 2,
         _ => return None,
     };
     let (heads, width) = (w[0], w[1]);
     let batch = work.grid[0] as usize / (heads / group);
     // The kernel has either 16 or 32 threads for the channels of a key.
-    let fits = work.program == "attention_decode"
-        && width <= 64 * group
-        && batch <= ROWS
-        && [p[10], p[13]].iter().all(|p| *p == Pointer::Null);
+    let half = match work.program {
+        "attention_decode" => None,
+        "attention_decode-f16" => Some(Precision::F16),
+        "attention_decode-bf16" => Some(Precision::Bf16),
+        _ => return None,
+    };
+    let fits = width <= 64 * group && batch <= ROWS && [p[10], p[13]].iter().all(|p| *p == Pointer::Null);
     let out = Span::of(p[4], 4 * batch * heads * width)?;
-    fits.then_some(Link { kind: Kind::Attention { batch, heads, group, width }, out, program: None })
+    let kind = Kind::Attention { batch, heads, group, width };
+    fits.then_some(Link { kind, out, half, compact: Some(half.is_some()) })
 }
 
 /// Whether the launch reads the whole result of the one before it, as a chain needs.
@@ -206,6 +213,11 @@ fn follows(work: &Work, link: &Link, before: &Link) -> bool {
     }
 }
 
+/// Whether two ops can be in a chain, as far as this matters to both.
+fn is_alike<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
+    a.is_none() || b.is_none() || a == b
+}
+
 /// Finds chains among the launches of a plan.
 pub(crate) fn chains(works: &[(usize, Work)], facts: &Facts) -> Vec<Chain> {
     let mut all = vec![];
@@ -215,20 +227,20 @@ pub(crate) fn chains(works: &[(usize, Work)], facts: &Facts) -> Vec<Chain> {
     let mut at = 0;
     while at < works.len() {
         let mut links: Vec<Link> = vec![];
-        let mut program = None;
+        let (mut half, mut compact) = (None, None);
         for (_, work) in &works[at..] {
             let Some(link) = link(work) else { break };
             let joins = match links.last() {
                 None => matches!(link.kind, Kind::MatMul { .. }),
                 Some(before) => follows(work, &link, before) && links.len() < OPS,
             };
-            let is_alike = link.program.is_none() || program.is_none() || link.program == program;
-            if !joins || !is_alike {
+            if !joins || !is_alike(link.half, half) || !is_alike(link.compact, compact) {
                 break;
             }
-            program = program.or(link.program);
+            (half, compact) = (half.or(link.half), compact.or(link.compact));
             links.push(link);
         }
+        let program = half.and_then(|half| chain_program(half, compact == Some(true)));
         let count = links.len();
         if let (Some(program), true) = (program, count >= LEAST) {
             all.extend(build(works, at..at + count, &links, program, facts));

@@ -284,6 +284,9 @@ pub(super) fn block_instead(
 ) -> Option<Block> {
     let best = blocks(precision, sizes, kind, facts).min_by(|a, b| a.time.total_cmp(&b.time))?;
     let Sizes { rows, k, n, .. } = sizes;
+    if rows <= FEW_ROWS && t.tiles <= 2 {
+        return None;
+    }
     let others = match precision {
         Precision::F32 => estimate(t, rows, k.div_ceil(16), n, facts),
         Precision::Tf32 => 0.8 * estimate(t, rows, k.div_ceil(16), n, facts),
@@ -305,7 +308,8 @@ pub(super) fn blocks(
     let kernels = if facts.arch == WARPGROUP_ARCH { &WARPGROUPS[..] } else { &WIDES };
     let splits: &[usize] = if facts.arch == WARPGROUP_ARCH { &[1, 2, 4, 8] } else { &[1] };
     let wide = kernels.iter().flat_map(move |kernel| {
-        let block = move |split: &usize| wide_block(kernel, *split, precision, sizes, (kind.convolves, reach), facts);
+        let block =
+            move |split: &usize| wide_block(kernel, *split, precision, sizes, (kind.convolves, reach), facts);
         splits.iter().filter_map(block)
     });
     wide.filter(move |_| !kind.has_history).chain(tall)

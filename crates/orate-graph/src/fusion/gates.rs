@@ -10,9 +10,11 @@ pub(super) fn run(d: &mut Draft<'_>, fusions: &Fusions) {
         let [Some(&one), Some(&other)] = [0, 1].map(|k| d.made_by.get(&mul.inputs[k])) else { continue };
         let (first, part) = (one.min(other), one.max(other));
         let is_pair = d.launches[first].as_ref().is_some_and(|l| l.parts == [part] && !l.fused.gated);
-        let many = matmuls::part(d.op(first)).zip(fusions.gated_multiple).is_some_and(|((weight, _), multiple)| {
-            matmuls::is_multiple(weight, multiple) && fusions.precision.of(weight) == fusions.precision.precision
-        });
+        let many =
+            matmuls::part(d.op(first)).zip(fusions.gated_multiple).is_some_and(|((weight, _), multiple)| {
+                matmuls::is_multiple(weight, multiple)
+                    && fusions.precision.of(weight) == fusions.precision.precision
+            });
         let fits = many || d.graph.shape(mul.output).rows() <= fusions.gated_rows;
         let [a, b] = [0, 1].map(|k| d.graph.shape(mul.inputs[k]).len());
         let alone = mul.inputs.iter().all(|v| d.is_read_once(*v));

@@ -201,7 +201,7 @@ impl Pieces {
         let utterance = match watched {
             _ if self.own.is_guarded() => Source::Guarded(Guarded::start(t3, config, &prompt, settings)?),
             Some(t3) => Source::Watched(Watched::start(t3, config, &prompt, settings)?),
-            None => Source::Shared(t3.utterance(&prompt, settings, StartOptions::default(), || Ok(()))?),
+            None => Source::Shared(t3.utterance(&prompt, settings, StartOptions::default(), |_| Ok(()))?),
         };
         let (codes, growing, counted) = (vec![], Growing::default(), Counters::default());
         Ok(Speaking {

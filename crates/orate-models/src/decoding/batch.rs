@@ -19,9 +19,7 @@
 use super::ahead::Ahead;
 use super::caches::{self, Slot, cache_parts};
 use super::error::option_error;
-use super::network::{
-    Autoregressive, CODES, FEED, FRAME, Facts, MemorySizes, POSITION, SEED, for_lanes,
-};
+use super::network::{Autoregressive, CODES, FEED, FRAME, Facts, MemorySizes, POSITION, SEED, for_lanes};
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
 use super::session::{Session, Step, check_frame, settings_width};
@@ -30,6 +28,7 @@ use crate::ModelError;
 use crate::runtime::PooledMemory;
 use orate_graph::{BufferKind, Counters, DeviceError, Executable, Memory, Part, Plan};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Fewest rows of a cache. More are a power of two, so that plans are few.
 const LEAST_CAPACITY: usize = 512;
@@ -37,9 +36,9 @@ const LEAST_CAPACITY: usize = 512;
 const LEAST_FEED: usize = 128;
 
 /// A finished batch keeps memories of at most this many sessions' bytes
-/// ([`orate_graph::Device::memory_kept`]): on a GPU 2 GiB, or with CUDA an eighth of the card if that is
-/// more.
-const SESSIONS_KEPT: usize = 8;
+/// ([`orate_graph::Device::memory_kept`]): on a GPU 4 GiB, or with CUDA a quarter of the card if that is
+/// more. So much has those of 64 callers of Qwen3-TTS 0.6B on a card of 80 GB, which take 50 ms to make.
+const SESSIONS_KEPT: usize = 16;
 
 /// Number of an utterance in a batch, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,7 +58,7 @@ pub struct Batch<N: Autoregressive> {
     look_ahead: bool,
     /// Codes that utterances had made when they joined.
     brought: Vec<(RowId, Vec<i32>)>,
-    /// Utterances that there is to be room for when the next one joins.
+    /// Utterances that there is to be room for.
     expected: usize,
     most: usize,
 }
@@ -159,9 +158,10 @@ impl<N: Autoregressive> Batch<N> {
         SESSIONS_KEPT * self.resources.network.device().memory_kept()
     }
 
-    /// `more` utterances will join one after the other: the first of them makes room for all.
-    pub(super) fn expect(&mut self, more: usize) {
-        self.expected = (self.len() + more).min(self.most);
+    /// `more` utterances will join now, and `later` when they have read their prompts: the first of them makes
+    /// room for all, and the batch does not shrink meanwhile.
+    pub(super) fn expect(&mut self, more: usize, later: usize) {
+        self.expected = (self.len() + more + later).min(self.most);
     }
 
     /// As [`Session::set_look_ahead`].
@@ -313,7 +313,7 @@ impl<N: Autoregressive> Batch<N> {
             self.leave(id);
         }
         let (live, rows) = (self.len(), self.rows());
-        if live > 0 && rows > 2 && 4 * live <= rows {
+        if live > 0 && rows > 2 && 4 * live.max(self.expected) <= rows {
             self.move_to(rows / 2, (0, 0))?;
         }
         if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.row_of(*id).is_some()))
@@ -376,7 +376,7 @@ impl<N: Autoregressive> Batch<N> {
 
     /// Frees a row for an utterance that may need this many rows of cache and of feed.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), ModelError> {
-        let wanted = live.max(std::mem::take(&mut self.expected));
+        let wanted = live.max(self.expected);
         if self.active().is_some_and(|m| m.live() > 0 && wanted <= m.sizes.batch && m.fits(need)) {
             return Ok(());
         }
@@ -386,7 +386,7 @@ impl<N: Autoregressive> Batch<N> {
                 // Fewer rows may fit, as long as this utterance gets one.
                 Err(e) if has_no_room(&e) && rows / 2 >= live.max(2) => {
                     rows /= 2;
-                    self.most = rows;
+                    (self.most, self.expected) = (rows, rows);
                 }
                 result => return result,
             }
@@ -407,7 +407,9 @@ impl<N: Autoregressive> Batch<N> {
     fn move_to(&mut self, batch: usize, need: (usize, usize)) -> Result<(), ModelError> {
         let live = self.active().into_iter().flat_map(|m| m.rows.iter().filter(|r| r.id.is_some()));
         let need = live.fold(need, |a, r| (a.0.max(r.need.0), a.1.max(r.need.1)));
+        let began = Instant::now();
         let target = self.memory_for(batch, need)?;
+        tracing::debug!(rows = batch, elapsed = ?began.elapsed(), "the batch has other memory");
         if target == self.active {
             return Ok(());
         }
@@ -491,6 +493,7 @@ impl BatchMemory {
     fn submit(&mut self, facts: &Facts) -> Result<Flight, ModelError> {
         self.write_rows(facts)?;
         self.plan.run(self.memory.get())?;
+        tracing::debug!(rows = self.sizes.batch, live = self.live(), "a frame is submitted");
         let codes = Ahead::UnderWay(self.memory.get().read_later(CODES)?);
         let rows = self.rows.iter().map(|r| r.id.filter(|_| r.continues())).collect();
         for row in self.rows.iter_mut().filter(|r| r.id.is_none() || r.continues()) {

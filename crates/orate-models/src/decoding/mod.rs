@@ -95,13 +95,13 @@ impl<N: Autoregressive> Decoding<N> {
     }
 
     /// As [`Decoding::start`], for an utterance that shares passes with those of other threads. `prepare` is
-    /// called where others are under way, to compile what they will share with it elsewhere.
+    /// called where others are under way, with the number of all, to compile what they will share elsewhere.
     pub fn utterance(
         &self,
         prompt: &N::Prompt,
         settings: DrawSettings,
         options: StartOptions,
-        prepare: impl FnOnce() -> Result<(), ModelError>,
+        prepare: impl FnOnce(usize) -> Result<(), ModelError>,
     ) -> Result<Utterance<N>, ModelError> {
         Utterance::start(&self.batch, prompt, settings, options, prepare)
     }

@@ -116,12 +116,12 @@ impl<N: Autoregressive> SharedBatch<N> {
         self.wait().map_or(Ok(()), |_| SharedPrompts::prepare(network, fixed, padded))
     }
 
-    /// Compiles the plans of the batch that an utterance is about to join, and calls `prepare` where others
-    /// are there: so they do not wait for plans.
+    /// Compiles the plans of the batch that an utterance is about to join, and where others are there calls
+    /// `prepare` with the number of all: so they do not wait for plans.
     fn prepare_to_join(
         &self,
         needs: Needs,
-        prepare: impl FnOnce() -> Result<(), ModelError>,
+        prepare: impl FnOnce(usize) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let (others, starting) = {
             let state = self.lock();
@@ -130,13 +130,13 @@ impl<N: Autoregressive> SharedBatch<N> {
         };
         if self.wait().is_some() && others.len() + starting > 1 {
             self.prepare_prompts(needs)?;
-            prepare()?;
+            prepare(others.len() + starting)?;
         }
         if others.is_empty() {
             return Ok(());
         }
         let most = others.iter().fold(needs.in_batch, |a, b| (a.0.max(b.0), a.1.max(b.1)));
-        Batch::prepare(&self.resources.network, others.len() + 1, most)
+        Batch::prepare(&self.resources.network, others.len() + starting, most)
     }
 
     /// Makes a frame of all utterances that continue. Errors are kept for the utterances that they concern.
@@ -197,12 +197,15 @@ impl<N: Autoregressive> State<N> {
         let joins = |s: &&mut Slot<N>| s.continues() && s.row.is_none();
         let more = self.slots.values_mut().filter(joins).count();
         if more == 0 {
+            if let Some(batch) = &mut self.batch {
+                batch.expect(0, self.starting);
+            }
             return false;
         }
         let idle = &mut self.idle;
         let new = || Batch::with_memories(resources.clone(), idle);
         let batch = self.batch.get_or_insert_with(new);
-        batch.expect(more);
+        batch.expect(more, self.starting);
         for slot in self.slots.values_mut().filter(joins) {
             let Some(session) = &mut slot.session else { continue };
             // Others wait for a row.
@@ -287,12 +290,18 @@ impl<N: Autoregressive> Drop for Leading<'_, N> {
     }
 }
 
-struct Starting<N: Autoregressive>(Arc<SharedBatch<N>>);
+struct Starting<N: Autoregressive> {
+    shared: Arc<SharedBatch<N>>,
+    /// Not once it has a slot.
+    is_counted: bool,
+}
 
 impl<N: Autoregressive> Drop for Starting<N> {
     fn drop(&mut self) {
-        self.0.lock().starting -= 1;
-        self.0.changed.notify_all();
+        if self.is_counted {
+            self.shared.lock().starting -= 1;
+        }
+        self.shared.changed.notify_all();
     }
 }
 
@@ -309,16 +318,16 @@ pub struct Utterance<N: Autoregressive> {
 
 impl<N: Autoregressive> Utterance<N> {
     /// Reads a prompt, up to the state before the first frame, while others may make frames. `prepare` is
-    /// called where other utterances are under way.
+    /// called where other utterances are under way, with the number of all.
     pub(super) fn start(
         shared: &Arc<SharedBatch<N>>,
         prompt: &N::Prompt,
         settings: DrawSettings,
         options: StartOptions,
-        prepare: impl FnOnce() -> Result<(), ModelError>,
+        prepare: impl FnOnce(usize) -> Result<(), ModelError>,
     ) -> Result<Utterance<N>, ModelError> {
         shared.lock().starting += 1;
-        let starting = Starting(shared.clone());
+        let starting = Starting { shared: shared.clone(), is_counted: true };
         let session = Session::start(&shared.resources, prompt, settings, options)?;
         shared.prepare_to_join(session.needs, prepare)?;
         let reused = session.reused_rows();
@@ -392,7 +401,7 @@ impl<N: Autoregressive> Utterance<N> {
 
     /// Puts it in a slot, if it is in none. Returns whether it was in none.
     fn enter(&mut self) -> bool {
-        let Some((session, starting)) = self.started.take() else { return false };
+        let Some((session, mut starting)) = self.started.take() else { return false };
         let mut state = self.shared.lock();
         self.id = state.next_id;
         state.next_id += 1;
@@ -407,6 +416,9 @@ impl<N: Autoregressive> Utterance<N> {
             counters: Counters::default(),
         };
         state.slots.insert(self.id, slot);
+        // In the same moment, so that it is counted once.
+        state.starting -= 1;
+        starting.is_counted = false;
         drop(state);
         drop(starting);
         true

@@ -12,7 +12,7 @@ use crate::ModelError;
 use crate::runtime::{MemoryPool, PooledMemory};
 use orate_graph::{BufferKind, Counters, Executable, Memory, Part};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest prompt, with padding, that shares a pass, in units of [`orate_graph::Pacing::prompt_step`]. Longer
 /// ones keep the device busy alone, and a batch of them takes much memory.
@@ -118,6 +118,7 @@ impl SharedPrompts {
         network: &N,
         all: &mut [Unread],
     ) -> Result<Counters, ModelError> {
+        let began = Instant::now();
         let time = all.iter().map(|u| time(network, u.padded)).max().unwrap_or_default();
         let start = all.iter().map(|u| u.start).max().unwrap_or_default();
         let sizes = sizes(start, time);
@@ -136,6 +137,7 @@ impl SharedPrompts {
             batch.give_back(unread, i)?;
         }
         let used = batch.memory.counters() - before;
+        tracing::debug!(prompts = all.len(), rows = time, elapsed = ?began.elapsed(), "prompts in one pass");
         let mut idle = idle();
         idle.push(batch);
         let most = SESSIONS_KEPT * network.device().memory_kept();

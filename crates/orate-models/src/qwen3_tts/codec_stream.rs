@@ -4,7 +4,7 @@
 //! chunks of a few sizes, so plans are few and memory does not grow with the utterance. Chunks joined are
 //! what one pass would give: on the CPU to the last bit, on GPUs up to rounding.
 
-use super::codec_plans::{CHUNKS, CodecPlans, ROWS, chunk_graph};
+use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, chunk_graph};
 use super::config::CodecDecoderConfig;
 use super::shared_codec::{Piece, SharedCodec};
 use crate::ModelError;
@@ -110,8 +110,10 @@ impl CodecDecoder {
         self.plans.compile_all(1)
     }
 
-    pub(super) fn prepare_batches(&self) -> Result<(), ModelError> {
-        self.plans.compile_all(ROWS)
+    /// Compiles the plans of batches of up to `callers` utterances.
+    pub(super) fn prepare_batches(&self, callers: usize) -> Result<(), ModelError> {
+        self.plans.compile_all(ROWS)?;
+        if callers > 2 * ROWS { self.plans.compile_all(MANY_ROWS) } else { Ok(()) }
     }
 
     pub(super) fn graphs(config: &CodecDecoderConfig) -> Result<Vec<Graph>, ModelError> {

@@ -113,7 +113,7 @@ impl Qwen3Tts {
         settings: &Settings,
         options: StartOptions,
     ) -> Result<Utterance, ModelError> {
-        let prepare = || self.codec.prepare_batches();
+        let prepare = |callers| self.codec.prepare_batches(callers);
         self.talker()?.utterance(prompt, (*settings).into(), options, prepare)
     }
 
@@ -126,7 +126,7 @@ impl Qwen3Tts {
     /// Runs nothing.
     pub fn prepare(&self, prompt: &Prompt, max_frames: usize, callers: usize) -> Result<(), ModelError> {
         if callers > 1 && self.device.pacing().coalescing_wait.is_some() {
-            self.codec.prepare_batches()?;
+            self.codec.prepare_batches(callers)?;
         }
         self.talker()?.prepare(prompt, max_frames, callers)
     }

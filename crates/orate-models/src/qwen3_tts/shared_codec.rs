@@ -5,13 +5,14 @@
 //! size that wait while the codec is at work ([`crate::decoding::coalescer`]) become rows of one batch, if
 //! that is less work than all alone. States are copied there and back on the device.
 
-use super::codec_plans::{CHUNKS, CodecPlans, ROWS};
+use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, most_rows};
 use crate::ModelError;
 use crate::decoding::coalescer::Coalescer;
 use crate::decoding::error::panicked;
 use crate::runtime::{self, MemoryPool, PooledMemory};
 use orate_graph::{Buffer, Counters, Device, Executable, Part};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Memories of batches that are kept: of chunks of two sizes at the same moment.
 const MEMORIES_KEPT: usize = 2;
@@ -39,24 +40,27 @@ type Answer = Result<(PooledMemory, Samples), Box<Piece>>;
 pub(super) struct SharedCodec {
     /// By size of chunks: a first, small chunk does not wait for larger ones of others.
     coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],
-    /// Memories of batches, which keep their states.
-    memories: Arc<MemoryPool>,
+    /// Memories of batches of [`ROWS`] and of [`MANY_ROWS`], which keep their states.
+    memories: [Arc<MemoryPool>; 2],
 }
 
 impl SharedCodec {
     pub fn new(device: Arc<dyn Device>) -> SharedCodec {
         let wait = device.pacing().coalescing_wait.unwrap_or_default();
         let coalescers = std::array::from_fn(|_| Coalescer::new(wait));
-        let memories =
-            MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX));
-        SharedCodec { coalescers, memories }
+        let memories = || {
+            let device = device.clone();
+            MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX))
+        };
+        SharedCodec { coalescers, memories: [memories(), memories()] }
     }
 
     /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to
     /// a panic. What a batch asked of the device counts for each in it.
     pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> (PooledMemory, Samples) {
         let coalescer = &self.coalescers[piece.plan];
-        match coalescer.call(None, piece, (ROWS, |_, _| true), |all| self.run(decoder, all)) {
+        let most = most_rows(CHUNKS[piece.plan]);
+        match coalescer.call(None, piece, (most, |_, _| true), |all| self.run(decoder, all)) {
             Some(Ok(decoded)) => decoded,
             Some(Err(piece)) => piece.decode(decoder),
             None => {
@@ -72,12 +76,33 @@ impl SharedCodec {
             // Others wait for one alone, so that they find each other.
             return all.into_iter().map(|p| Ok(p.decode(decoder))).collect();
         }
-        if !is_worth(all.len(), frames) {
+        let rows = rows_of_runs(all.len(), frames);
+        let mut answers = vec![];
+        while !all.is_empty() {
+            let rest = all.split_off(all.len().min(rows));
+            answers.extend(self.run_part(decoder, all, (rows, frames)));
+            all = rest;
+        }
+        answers
+    }
+
+    /// Decodes chunks in a run of `rows` rows, if that is less work.
+    fn run_part(
+        &self,
+        decoder: &CodecPlans,
+        mut all: Vec<Piece>,
+        (rows, frames): (usize, usize),
+    ) -> Vec<Answer> {
+        if !is_worth(all.len(), rows, frames) {
             // Several run side by side on the device.
             return all.into_iter().map(|p| Err(p.into())).collect();
         }
-        match self.run_together(decoder, &mut all) {
-            Ok(results) => all.into_iter().map(|p| p.memory).zip(results).map(Ok).collect(),
+        let began = Instant::now();
+        match self.run_together(decoder, &mut all, rows) {
+            Ok(results) => {
+                tracing::debug!(chunks = all.len(), frames, elapsed = ?began.elapsed(), "chunks in one run");
+                all.into_iter().map(|p| p.memory).zip(results).map(Ok).collect()
+            }
             // Each alone may find room; if not, that error is returned.
             Err(e) => {
                 tracing::warn!("{} chunks are decoded one by one: {e}", all.len());
@@ -87,44 +112,61 @@ impl SharedCodec {
     }
 
     /// Decodes all in one run. An error leaves all states as they were.
-    fn run_together(&self, decoder: &CodecPlans, all: &mut [Piece]) -> Result<Vec<Samples>, ModelError> {
-        let plan = decoder.plan(ROWS, all[0].plan)?;
-        let mut kept = match self.memories.take_kept() {
+    fn run_together(
+        &self,
+        decoder: &CodecPlans,
+        all: &mut [Piece],
+        rows: usize,
+    ) -> Result<Vec<Samples>, ModelError> {
+        let plan = decoder.plan(rows, all[0].plan)?;
+        let memories = &self.memories[usize::from(rows > ROWS)];
+        let mut kept = match memories.take_kept() {
             Some(kept) => kept,
             None => {
-                let mut memory = self.memories.fresh();
+                let mut memory = memories.fresh();
                 runtime::clear_states(memory.as_mut(), plan.plan())?;
-                self.memories.adopt(memory)
+                memories.adopt(memory)
             }
         };
         let memory = kept.get();
         let before = memory.counters();
         for (row, piece) in all.iter_mut().enumerate() {
-            memory.copy_from(piece.memory.get(), &parts(&*plan, |whole| (0, row * whole)))?;
+            memory.copy_from(piece.memory.get(), &parts(&*plan, rows, |whole| (0, row * whole)))?;
         }
         let len = all[0].codes.len();
-        let mut codes = vec![0; ROWS * len];
+        let mut codes = vec![0; rows * len];
         for (row, piece) in codes.chunks_exact_mut(len).zip(all.iter()) {
             row.copy_from_slice(&piece.codes);
         }
         let quantizers = decoder.quantizers();
-        memory.write_i32("codes", &[ROWS, len / quantizers, quantizers].into(), &codes)?;
+        memory.write_i32("codes", &[rows, len / quantizers, quantizers].into(), &codes)?;
         plan.run(memory)?;
         let mut samples = vec![];
         memory.read_f32("samples", &mut samples)?;
         let used = memory.counters() - before;
-        let of_row = samples.chunks_exact(samples.len() / ROWS);
+        let of_row = samples.chunks_exact(samples.len() / rows);
         let results = all.iter_mut().zip(of_row).enumerate().map(|(row, (piece, samples))| {
-            piece.memory.get().copy_from(memory, &parts(&*plan, |whole| (row * whole, 0)))?;
+            piece.memory.get().copy_from(memory, &parts(&*plan, rows, |whole| (row * whole, 0)))?;
             Ok((samples.to_vec(), used))
         });
         Ok(results.collect())
     }
 }
 
-/// Whether `pieces` chunks of `frames` frames are less work in a batch.
-fn is_worth(pieces: usize, frames: usize) -> bool {
-    pieces > 1 && FRAMES_OF_A_RUN + ROWS * frames < pieces * (FRAMES_OF_A_RUN + frames)
+/// Work of a run, in frames.
+fn work(rows: usize, frames: usize) -> usize {
+    FRAMES_OF_A_RUN + rows * frames
+}
+
+/// Rows of the runs in which `pieces` chunks of `frames` frames are least work.
+fn rows_of_runs(pieces: usize, frames: usize) -> usize {
+    let is_less = work(MANY_ROWS, frames) < pieces.div_ceil(ROWS) * work(ROWS, frames);
+    if is_less && most_rows(frames) == MANY_ROWS { MANY_ROWS } else { ROWS }
+}
+
+/// Whether `pieces` chunks of `frames` frames are less work in a batch of `rows`.
+fn is_worth(pieces: usize, rows: usize, frames: usize) -> bool {
+    pieces > 1 && work(rows, frames) < pieces * work(1, frames)
 }
 
 impl Piece {
@@ -146,9 +188,13 @@ impl Piece {
 
 /// Copies of all states of an utterance from or to a row of a batch. `places` returns where a state of a
 /// length begins in both memories.
-fn parts<'a>(plan: &'a dyn Executable, places: impl Fn(usize) -> (usize, usize)) -> Vec<Part<'a>> {
+fn parts<'a>(
+    plan: &'a dyn Executable,
+    rows: usize,
+    places: impl Fn(usize) -> (usize, usize),
+) -> Vec<Part<'a>> {
     let part = |b: &'a Buffer| {
-        let len = b.shape.len() / ROWS;
+        let len = b.shape.len() / rows;
         let (from, to) = places(len);
         Part { from: (&*b.name, from), to: (&*b.name, to), len }
     };
@@ -161,7 +207,10 @@ mod tests {
 
     #[test]
     fn a_batch_is_for_as_many_as_it_saves_time() {
-        let least = |frames: usize| (1..=ROWS).find(|n| is_worth(*n, frames));
+        let least = |frames: usize| (1..=ROWS).find(|n| is_worth(*n, ROWS, frames));
         assert_eq!([1, 2, 4, 8, 16, 25].map(least), [2, 2, 3, 3, 4, 5].map(Some));
+        // Where chunks are short, from which number on all are in one run.
+        let many = |frames: usize| (1..=MANY_ROWS).find(|n| rows_of_runs(*n, frames) == MANY_ROWS);
+        assert_eq!([1, 2, 4, 8, 25].map(many), [Some(17), Some(25), Some(41), None, None]);
     }
 }

@@ -210,7 +210,7 @@ fn threads_decode_together() {
                     threads.spawn(move || {
                         let options = StartOptions::default();
                         let settings = settings(i as u64, 15);
-                        let utterance = toy.utterance(&prompt(i), settings, options, || Ok(()));
+                        let utterance = toy.utterance(&prompt(i), settings, options, |_| Ok(()));
                         let mut utterance = utterance.expect("starts");
                         let (mut all, mut codes) = (vec![], vec![]);
                         let end = loop {

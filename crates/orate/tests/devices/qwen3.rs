@@ -22,8 +22,8 @@ use orate_graph::{
 use orate_models::Loader;
 use orate_models::qwen3_tts::talker::CacheSizes;
 use orate_models::qwen3_tts::{
-    Batch, CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker,
-    Step, codec_decoder, frame, prompt_rows, talker,
+    CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker, Step,
+    codec_decoder, frame, prompt_rows, talker,
 };
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -457,7 +457,12 @@ fn bench_of_the_talker() {
 }
 
 /// Prints the best of some runs of `graph` with random weights, and the ops that take longest.
-pub(super) fn bench(what: &str, device: &dyn Device, graph: Graph, prepare: impl Fn(&mut dyn Memory, &Plan)) -> f64 {
+pub(super) fn bench(
+    what: &str,
+    device: &dyn Device,
+    graph: Graph,
+    prepare: impl Fn(&mut dyn Memory, &Plan),
+) -> f64 {
     let weights = Arc::new(RandomWeights::of_graph(&graph, 1));
     let plan = match Plan::compile(graph, device) {
         Ok(plan) => plan,

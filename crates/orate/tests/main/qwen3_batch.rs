@@ -287,7 +287,8 @@ fn a_full_batch_refuses_more() {
     let model = &engine.model_as::<Qwen3Tts>().expect("is one");
     let mut batch = model.batch().expect("talks");
     let mut sessions: Vec<_> = (0..=Pacing::SHARED_THREADS.batch).map(|i| started(model, i)).collect();
-    let rows: Vec<_> = sessions[..Pacing::SHARED_THREADS.batch].iter_mut().map(|s| batch.join(s).expect("room")).collect();
+    let rows: Vec<_> =
+        sessions[..Pacing::SHARED_THREADS.batch].iter_mut().map(|s| batch.join(s).expect("room")).collect();
     let e = batch.join(&mut sessions[Pacing::SHARED_THREADS.batch]).expect_err("is full").to_string();
     assert!(e.contains("more than 16 utterances"), "{e}");
     batch.leave(rows[3]);

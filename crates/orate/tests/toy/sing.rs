@@ -17,8 +17,8 @@ use orate_graph::{
     ControlIds, DType, Device, Draw, Executable, Graph, GraphError, Memory, Op, Pacing, SampleRules, Weight,
 };
 use orate_models::decoding::{
-    Autoregressive, CODES, Decoding, DrawSettings, Extent, FEED, FRAME, LAST, MemorySizes,
-    POSITION, Pass, ROWS, SEED, Sampling, StartOptions, Step, Utterance,
+    Autoregressive, CODES, Decoding, DrawSettings, Extent, FEED, FRAME, LAST, MemorySizes, POSITION, Pass,
+    ROWS, SEED, Sampling, StartOptions, Step, Utterance,
 };
 use orate_models::{Loader, MatmulSize, MemoryPool, PlaceOptions, PlanCache, pieces};
 use orate_text::{TextError, Traced};
@@ -363,7 +363,7 @@ impl Singing {
         let sampling = vec![self.sampling];
         let settings = DrawSettings { sampling, seed: self.progress.seed(), max_frames };
         let mut utterance: Utterance<Singer> =
-            self.model.decoding.utterance(&Lyrics(ids), settings, StartOptions::default(), || Ok(()))?;
+            self.model.decoding.utterance(&Lyrics(ids), settings, StartOptions::default(), |_| Ok(()))?;
         let (mut notes, mut codes) = (vec![], vec![]);
         let finish = loop {
             self.progress.cancel.check()?;

@@ -5,7 +5,7 @@ use super::devices;
 use super::first_audio::{TEXT, model};
 use orate::Precision;
 use orate_models::qwen3_tts::{
-    Batch, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
+    Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, TextFeeding,
 };
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
