@@ -211,7 +211,8 @@ DEVICE void decode(const Args& a) {
     }
     if (rank > 0 || warp >= GROUP) return;
     const float* from = blocks > 1 ? inbox : mine;
-    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : warps * TOGETHER, GROUP * KEPT, lane, is, m, sum);
+    int count = blocks > 1 ? blocks : warps * TOGETHER;
+    float4 y = joined(from + warp * KEPT, count, GROUP * KEPT, lane, is, m, sum);
     if (!is) return;
     float factor = 1.0f / sum;
     y.x *= factor, y.y *= factor, y.z *= factor, y.w *= factor;
@@ -219,7 +220,9 @@ DEVICE void decode(const Args& a) {
 }
 
 #define KERNEL(NAME, GROUP, HEADS, LANES) \
-    extern "C" __global__ void __launch_bounds__(256, 1) NAME(const Args a) { decode<GROUP, HEADS, LANES>(a); }
+    extern "C" __global__ void __launch_bounds__(256, 1) NAME(const Args a) { \
+        decode<GROUP, HEADS, LANES>(a); \
+    }
 
 KERNEL(decode_1, 1, false, 32)
 KERNEL(decode_2, 2, false, 32)

@@ -504,8 +504,12 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
         float4 y = new_head(op, part, b, part == 0 ? head * GROUP + warp : head, run);
         if (part == 0) y.x *= op.scale, y.y *= op.scale, y.z *= op.scale, y.w *= op.scale;
         if (four < d / 4) {
-            if (part == 0) ((float4*)query)[warp * 32 + four] = y;
-            else fresh[(part - 1) * 32 + four] = (part == 1 ? keys : values)[(size_t)last * row + four] = kept(y);
+            if (part == 0) {
+                ((float4*)query)[warp * 32 + four] = y;
+            } else {
+                Kept own = fresh[(part - 1) * 32 + four] = kept(y);
+                (part == 1 ? keys : values)[(size_t)last * row + four] = own;
+            }
         }
     }
     meet();

@@ -1,11 +1,12 @@
 // Matmuls of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`. x is stored in 16 bits, or
 // rounded once, on its way to shared memory.
 //
-// A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64 channels.
-// The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end their sums are
-// added in order. Shared memory has two stages of a piece for each group, with all rows that the taps reach, up to
-// REACH more than the block has. The next piece is on its way in registers. Weights go straight to registers,
-// in the order of `matmul.cu`, one tap of a piece ahead. Channels of x are a multiple of PIECE.
+// A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64
+// channels. The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end
+// their sums are added in order. Shared memory has two stages of a piece for each group, with all rows that
+// the taps reach, up to REACH more than the block has. The next piece is on its way in registers. Weights
+// go straight to registers, in the order of `matmul.cu`, one tap of a piece ahead. Channels of x are a
+// multiple of PIECE.
 
 #if __CUDA_ARCH__ == 900
 
@@ -160,7 +161,8 @@ DEVICE void product_in_groups(const Args& a) {
     // Sums are exchanged, so that each thread stores four channels.
     constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
     // The inbox follows the stages: other blocks may write it while this one still multiplies.
-    constexpr int OF_SUMS = 4 * ROWS * WIDTH, INBOX = GROUPS * (2 * STAGE > OF_SUMS ? 2 * STAGE : OF_SUMS) + LINES;
+    constexpr int OF_SUMS = 4 * ROWS * WIDTH, OF_STAGES = 2 * STAGE;
+    constexpr int INBOX = GROUPS * (OF_STAGES > OF_SUMS ? OF_STAGES : OF_SUMS) + LINES;
     float* sums = (float*)shared4;
     float* mine = sums + group * ROWS * WIDTH + warp * 16 + lane / 4;
     __syncthreads();
@@ -169,11 +171,12 @@ DEVICE void product_in_groups(const Args& a) {
 #pragma unroll
         for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
     int first_row = sequence * a.time + start, end = min(ROWS, a.time - start);
+    constexpr int THREADS = GROUPS * OF_GROUP;
+    float* inbox = (float*)((char*)sums + INBOX);
     if (blocks == 1)
-        store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES, true>(a, sums, first_row, end);
+        store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES, true>(a, sums, first_row, end);
     else
-        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, GROUPS * OF_GROUP, !CONVOLVES>(
-            a, sums, (float*)((char*)sums + INBOX), first_row, end);
+        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES>(a, sums, inbox, first_row, end);
 }
 
 #undef KERNEL

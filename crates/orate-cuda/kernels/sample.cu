@@ -69,7 +69,8 @@ DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
 // Numbers per thread that stay in registers.
 #define KEPT 26
 
-// The k-th largest of x, as `ordered`: the largest number that k ids reach, found two bits at a time.
+// A number that k ids reach, as `ordered`: the k-th largest of x, found two bits at a time, or a lower one if no
+// other id reaches that.
 DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
     u32 kept[KEPT], least = 0;
 #pragma unroll
@@ -94,6 +95,7 @@ DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
         uint2 outer = block_counts(reach[0], reach[2], scratch[2 * turn]);
         uint2 middle = block_counts(reach[1], 0, scratch[2 * turn + 1]);
         least = outer.y >= k ? limits[2] : middle.x >= k ? limits[1] : outer.x >= k ? limits[0] : least;
+        if (outer.y == k || middle.x == k || outer.x == k) break;
     }
     return least;
 }

@@ -80,8 +80,8 @@ fn bytes_of(floats: &[f32], dtype: &str) -> Vec<u8> {
     floats.iter().flat_map(|x| x.to_le_bytes().into_iter().skip(skipped)).collect()
 }
 
-/// Writes a Qwen3-TTS model of preset voices at released sizes to `folder`: `size` is `0.6b` or `1.7b`. Weights
-/// are random and scaled so that values neither vanish nor overflow.
+/// Writes a Qwen3-TTS model of preset voices at a released `size`, `0.6b` or `1.7b`, to `folder`. Weights are
+/// random and scaled so that values neither vanish nor overflow.
 ///
 /// # Errors
 /// There is no such size, or a file cannot be read or written.
@@ -147,7 +147,7 @@ fn write_scaled(listing: &str, path: &Path) -> io::Result<()> {
             _ => (-(3.0 / inputs as f32).sqrt(), (3.0 / inputs as f32).sqrt()),
         };
         let mut floats = Random::named(1, name).floats(dims.iter().product(), least, most);
-        // Of a vocabulary the last third are no codes; none is ever the most probable, so speech does not end.
+        // The last third of the vocabulary are no codes. They are never drawn, so speech does not end.
         if name.ends_with("codec_head.weight") {
             let codes = floats.len() / 3 * 2;
             floats[..codes].iter_mut().for_each(|x| *x *= 3.0);

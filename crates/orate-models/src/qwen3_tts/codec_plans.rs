@@ -50,7 +50,7 @@ impl CodecPlans {
         self.config.num_quantizers
     }
 
-    /// The plan for chunks of `CHUNKS[i]` frames of one utterance, or of a batch of [`ROWS`] or [`MANY_ROWS`].
+    /// The plan for chunks of `CHUNKS[i]` frames of one utterance, or of [`ROWS`] or [`MANY_ROWS`].
     pub fn plan(&self, batch: usize, i: usize) -> Result<Arc<dyn Executable>, ModelError> {
         self.cache.get((batch, i), |_| Ok(chunk_graph(&self.config, batch, CHUNKS[i])?))
     }
