@@ -1,4 +1,4 @@
-//! Speed of matmuls with q8_0 and q4_0 weights, compared with the read bandwidth for the same bytes.
+//! Speed of matmuls with weights in blocks, compared with the read bandwidth for the same bytes.
 //!
 //! `cargo bench -p orate-cpu --bench blocks [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
 //! instruction set. Weights are cold: the bench cycles through 512 MB of them. Prints medians, on one thread
@@ -76,7 +76,7 @@ fn main() {
     println!("{:<34} {:6.1} | {:6.1} GB/s", "reading", read[0], read[1]);
     drop(memory);
     for &(name, m, k, n) in CASES.iter().filter(|c| c.0.contains(&wanted)) {
-        for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+        for format in BlockFormat::ALL {
             let weights: Vec<f32> = (0..k * n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
             let w = Strided { data: &weights, k_stride: 1, n_stride: k };
             let first = PackedBlocks::pack(isa, format, &teams[1], (k, n), w);

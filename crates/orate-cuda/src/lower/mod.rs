@@ -41,7 +41,7 @@ const MOST_JOINED: usize = 32;
 /// Fusions that the kernels support.
 pub(crate) fn fusions(policy: &PrecisionPolicy) -> Fusions {
     // Weights with a scale per block are not multiplied in f16.
-    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
+    let is_in_blocks = policy.precision.block() > 1;
     Fusions {
         add_row: true,
         norm_activations: rows::SHORT_WIDTH,

@@ -46,6 +46,9 @@ impl Goldens for Comparer {
             Precision::Bf16 => Limit::WaveformSnr(35.0),
             // Measured on the CPU: 38.4 and 12.8 dB. Silence has 0.
             Precision::Q8_0 => Limit::WaveformSnr(32.0),
+            Precision::Q6K => Limit::WaveformSnr(20.0),
+            Precision::Q5K => Limit::WaveformSnr(14.0),
+            Precision::Q4K => Limit::WaveformSnr(10.0),
             Precision::Q4_0 => Limit::WaveformSnr(9.0),
             other => Limit::usual(other, device),
         }

@@ -14,7 +14,7 @@
 //!
 //! Checkpoints store the talking part in `bf16`, so it loses nothing in either half format; its limits are
 //! those of weights that do. A part whose weights all stay in `f32` by the policy, as the codec does with
-//! `q8_0` and `q4_0`, must stay above `UNTOUCHED`.
+//! blocks, must stay above `UNTOUCHED`.
 //!
 //! On CUDA `f16`, `bf16` and `tf32` round the activations too, and so does `f16` with cooperative matrices.
 //! The noisiest tensors on an H200, of seeds 5 and 29:
@@ -69,6 +69,9 @@ impl PartSnr {
             Precision::F16 | Precision::Tf32 => part(60.0, 55.0, 40.0),
             Precision::Bf16 => part(40.0, 37.0, 21.0),
             Precision::Q8_0 => part(26.0, 28.0, 12.0),
+            Precision::Q6K => part(20.0, 20.0, 8.0),
+            Precision::Q5K => part(14.0, 14.0, 6.0),
+            Precision::Q4K => part(8.0, 10.0, 4.0),
             Precision::Q4_0 => part(6.0, 9.0, 3.0),
         }
     }
