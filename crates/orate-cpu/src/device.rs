@@ -31,8 +31,9 @@ impl CpuDevice {
     }
 
     /// Returns the device with another weight format for matmuls. Kernels widen `f16` and `bf16` on load;
-    /// weights in blocks are multiplied as integers with activations rounded to 8 bits. With these and with bf16,
-    /// attention that follows the weights is multiplied in bf16 by processors that can. Accumulation is f32.
+    /// weights in blocks are multiplied as integers with activations rounded to 8 bits. With these and with
+    /// bf16, attention that follows the weights is multiplied in bf16 by processors that can. Accumulation is
+    /// f32.
     ///
     /// # Errors
     /// The CPU does not support the format.

@@ -217,9 +217,9 @@ pub trait ByteSimd: Simd {
     fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I;
     /// Converts to the nearest floats.
     fn to_floats(self, a: Self::I) -> Self::V;
-    /// Adds to `dots` the dot products of half a block with rows of x: 16 terms, four groups of four. Vector v
-    /// of the lower four bits belongs to groups 2v and 2v + 1. Upper bits of group j are `bits` in each byte of
-    /// `high`, from bit `first + bits · j` on.
+    /// Adds to `dots` the dot products of half a block with rows of x: 16 terms, four groups of four. Vector
+    /// v of the lower four bits belongs to groups 2v and 2v + 1. Upper bits of group j are `bits` in each
+    /// byte of `high`, from bit `first + bits · j` on.
     ///
     /// # Safety
     /// `low` is valid for reading `VECTORS` vectors of two groups, `high` of one, each `x` for 16 bytes.

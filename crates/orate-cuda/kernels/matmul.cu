@@ -438,9 +438,10 @@ DEVICE void product(const Args& a) {
 
     // Weights do not depend on the previous kernel.
 #if PRECISION >= 4
-    // The upper bits of a block of channels follow its numbers, and its scales follow these: 8 threads of a warp
-    // by four channels.
-    int numbers = a.k_blocks * 2 * sizeof(Stored), planes = PER_PLANE ? a.k_blocks / max(PER_PLANE, 1) * 8 : 0;
+    // The upper bits of a block of channels follow its numbers, and its scales follow these: 8 threads of a
+    // warp by four channels.
+    int numbers = a.k_blocks * 2 * sizeof(Stored);
+    int planes = PER_PLANE ? a.k_blocks / max(PER_PLANE, 1) * 8 : 0;
     int scale_words = (a.k_blocks + PER_SCALE - 1) / PER_SCALE * (8 * sizeof(Scales) / 16);
     const uint4* channels = a.w + (size_t)blockIdx.x * (numbers + planes + scale_words);
     const Stored* weights = (const Stored*)channels + begin * 32 + lane;

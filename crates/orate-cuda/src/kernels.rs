@@ -476,9 +476,8 @@ struct Loaded {
 }
 
 impl Kernels {
-    /// Reads cached kernels and compiles the others, for matmuls in some precisions and in f32, which is always
-    /// included. Needs no context, so
-    /// that one can be created at the same time.
+    /// Reads cached kernels and compiles the others, for matmuls in some precisions and in f32, which is
+    /// always included. Needs no context, so that one can be created at the same time.
     pub fn read(
         device: &str,
         arch: u32,

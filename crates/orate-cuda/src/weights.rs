@@ -438,9 +438,10 @@ fn pack_super(w: &Tensor<'_>, format: SuperFormat) -> Vec<u32> {
 /// bits as in [`pack_blocks`], upper bits, and scales. K is a multiple of 256.
 ///
 /// Each thread has a word of upper bits: of 32 of K with five bits, where pair `i` of the first 16 is in bits
-/// `i` and `i + 16`, and of the others in bits `i + 8` and `i + 24`; of 16 of K with six bits, in bits `2i` and
-/// `2i + 16` and the ones after them. Scales are f16 as in [`pack_blocks`], for every 16 of K with six bits, else
-/// followed by the negative minima of the same channels. Both are products, of which the file has the factors.
+/// `i` and `i + 16`, and of the others in bits `i + 8` and `i + 24`; of 16 of K with six bits, in bits `2i`
+/// and `2i + 16` and the ones after them. Scales are f16 as in [`pack_blocks`], for every 16 of K with six
+/// bits, else followed by the negative minima of the same channels. Both are products, of which the file has
+/// the factors.
 fn pack_columns(
     format: SuperFormat,
     (k, n): (usize, usize),

@@ -5,7 +5,8 @@
 //   BLOCKS   signed integers, followed by all scales in f16, [⌈K⌉ / 32, stride]: 32 rows of a column share
 //            one. A weight is its integer times its scale. A word has the bytes of four columns, or with
 //            NIBBLES those of two rows, the first of them in the lower halves.
-//   SUPER    with BLOCKS and NIBBLES: numbers are not signed. With HIGH_BITS, upper bits follow all lower ones: a
+//   SUPER    with BLOCKS and NIBBLES: numbers are not signed. With HIGH_BITS, upper bits follow all lower
+//   ones: a
 //            word has those of four columns of 8 / HIGH_BITS rows, the first of them lowest. The number 32 is
 //            zero with HIGH_BITS 2; otherwise scales are followed by as many addends.
 //

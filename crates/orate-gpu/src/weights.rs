@@ -49,8 +49,8 @@ fn per_scale(format: SuperFormat) -> usize {
 }
 
 impl Element {
-    /// Elements per 4-byte word: neighboring columns, the first one lowest; with four bits, four columns of two
-    /// rows.
+    /// Elements per 4-byte word: neighboring columns, the first one lowest; with four bits, four columns of
+    /// two rows.
     pub fn per_word(self) -> usize {
         match self {
             Element::F32 => 1,
@@ -245,8 +245,8 @@ fn precision_of(format: SuperFormat) -> Precision {
     }
 }
 
-/// Packs `[K, columns]`, of which `of` returns a block of a column; K is a multiple of 256, and `columns` of 4.
-/// See [`Element::Super`].
+/// Packs `[K, columns]`, of which `of` returns a block of a column; K is a multiple of 256, and `columns` of
+/// 4. See [`Element::Super`].
 fn super_blocks(
     format: SuperFormat,
     (k, columns): (usize, usize),

@@ -22,8 +22,8 @@ named! {
         /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is
         /// rounded likewise when it is multiplied.
         Q8_0 = "q8_0",
-        /// Weights stored in blocks of 256 along K with 6 bits each, a scale of 8 bits for every 16 and one for
-        /// all; otherwise as `q8_0`.
+        /// Weights stored in blocks of 256 along K with 6 bits each, a scale of 8 bits for every 16 and one
+        /// for all; otherwise as `q8_0`.
         Q6K = "q6_k",
         /// Weights stored in blocks of 256 along K with 5 bits each, scale and minimum of 6 bits for every 32
         /// and one of both for all; otherwise as `q8_0`.
@@ -114,17 +114,6 @@ impl PrecisionPolicy {
         all.sort_unstable();
         all.dedup();
         all
-    }
-
-    /// The policy for a device that has only some of the formats of blocks: weights in the others become
-    /// `q8_0`.
-    pub fn within(mut self, formats: &[Precision]) -> PrecisionPolicy {
-        for p in self.stored.values_mut().chain([&mut self.precision]) {
-            if p.block() > 1 && !formats.contains(p) {
-                *p = Precision::Q8_0;
-            }
-        }
-        self
     }
 
     /// The format in which a matmul by `weight` `[K, N]` is computed.
@@ -236,10 +225,7 @@ mod tests {
         };
         assert_eq!([conv(256, 3), conv(64, 8), conv(16, 16)], [Q6K, Q8_0, F32]);
         assert_eq!(policy.to_string(), "q4_k with q6_k, q4_0 as stored");
-        let within = policy.clone().within(&[Q8_0, Q4_0]);
-        assert_eq!(within.to_string(), "q8_0 with q4_0 as stored");
         assert_eq!(policy.formats(), [F32, Q8_0, Q6K, Q4K, Q4_0]);
-        assert_eq!(within.formats(), [F32, Q8_0, Q4_0]);
     }
 
     #[test]

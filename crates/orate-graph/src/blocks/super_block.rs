@@ -8,8 +8,8 @@
 //!
 //! d and e are `f16`; S and M have 6 bits, those of `q6_k` 8 and a sign.
 //!
-//! Rounding tries several steps for each sub-block, and fits step and minimum to the integers by least squares;
-//! the best of them counts. Then the steps of all sub-blocks are rounded to multiples of one.
+//! Rounding tries several steps for each sub-block, and fits step and minimum to the integers by least
+//! squares; the best of them counts. Then the steps of all sub-blocks are rounded to multiples of one.
 
 use crate::Precision;
 use half::f16;

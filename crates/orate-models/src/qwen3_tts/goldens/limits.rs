@@ -88,8 +88,10 @@ pub fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &
     if policy.precision == Precision::F32 && kv == CacheFormat::F32 {
         return Limit::Error(if device.kind == DeviceKind::Cpu { CPU_TOLERANCE } else { GPU_TOLERANCE });
     }
+    // A file may have several formats of blocks: what counts is the one with the fewest bits.
+    let coarsest = policy.formats().last().copied().unwrap_or_default();
     let (asked, exact) =
-        (PartSnr::of_weights(policy.precision, device), PartSnr::of_weights(Precision::F32, device));
+        (PartSnr::of_weights(coarsest, device), PartSnr::of_weights(Precision::F32, device));
     // Whether the policy reaches any weight of these networks.
     let touched = |networks: &[Network]| {
         files.weights.names().into_iter().any(|name| {

@@ -12,8 +12,8 @@ use crate::{Isa, Team};
 pub(super) struct Block {
     /// Largest magnitude / 127.
     pub scale: f32,
-    /// −offset · Σ `numbers`, where every dot product with this block starts; of the first half, if the weights
-    /// of halves have their own scales.
+    /// −offset · Σ `numbers`, where every dot product with this block starts; of the first half, if the
+    /// weights of halves have their own scales.
     pub start: i32,
     /// As `start`, of the second half; 0 if there are no halves.
     pub second: i32,

@@ -21,9 +21,9 @@
 //!
 //! Where weights have a minimum m, weight ≈ d · q − m, and m · s · Σ p is subtracted.
 //!
-//! All are formats of GGUF files; blocks of 256 are as in the file, but for 4 bits of every 32 scales and minima.
-//! Decoding token by token reads every weight for one row of x, so bytes
-//! per weight determine the speed, and with VNNI the arithmetic keeps up with the memory.
+//! All are formats of GGUF files; blocks of 256 are as in the file, but for 4 bits of every 32 scales and
+//! minima. Decoding token by token reads every weight for one row of x, so bytes per weight determine the
+//! speed, and with VNNI the arithmetic keeps up with the memory.
 //!
 //! Weights are stored as unsigned bytes `q + offset`, for which instructions exist, and each sum starts with
 //! the correction `−offset · Σ p`. 32 columns form a panel; a block of a panel is its 32 scales, then, for
@@ -299,8 +299,8 @@ impl Chunk<'_> {
 /// Adds the products of a block of a panel, from `column` on, and a block of each row of x.
 ///
 /// # Safety
-/// `at` is valid for reading a block, `header` for what stands before every [`PER_SUPER`] blocks, each `x` for
-/// a block.
+/// `at` is valid for reading a block, `header` for what stands before every [`PER_SUPER`] blocks, each `x`
+/// for a block.
 #[inline(always)]
 unsafe fn add_block<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: usize>(
     s: S,

@@ -70,8 +70,8 @@ impl BlockFormat {
         self.precision().block()
     }
 
-    /// What is added to the integers that are stored, so that they are unsigned or have few bits. Where weights
-    /// have a minimum it is −1: what is subtracted is the minimum times the sum of x.
+    /// What is added to the integers that are stored, so that they are unsigned or have few bits. Where
+    /// weights have a minimum it is −1: what is subtracted is the minimum times the sum of x.
     pub(super) const fn offset(self) -> i32 {
         match self {
             BlockFormat::Q8_0 if UNSIGNED_WEIGHTS => 128,
@@ -213,14 +213,14 @@ fn truncated(x: f32, least: f32, most: f32) -> i32 {
 /// Weights [K, N] of a matmul in blocks; the bytes are the same for every instruction set.
 ///
 /// Panels of 32 columns, each with its blocks along K. A block is 32 scales (f16), then bytes: group g has
-/// those of k = 4g … 4g + 3, column by column. In q4_0 and q4_k, the lower half of a byte belongs to group g and
-/// the upper half to group g + 4. Missing values in the last block and panel are zero.
+/// those of k = 4g … 4g + 3, column by column. In q4_0 and q4_k, the lower half of a byte belongs to group g
+/// and the upper half to group g + 4. Missing values in the last block and panel are zero.
 ///
 /// In the formats of 256 weights, every eight blocks have a header: d (f16) of 32 columns, and e (f16) where
 /// there are minima. Instead of its scales, a block begins with 32 bytes of scales, then 32 of minima, or of
-/// scales of the second halves. In q5_k and q6_k, byte vector v of the lower four bits belongs to groups 2v and
-/// 2v + 1. The upper bits follow: in q5_k a vector with bit g of group g, in q6_k one for each half, with bits
-/// 2j and 2j + 1 of its group j.
+/// scales of the second halves. In q5_k and q6_k, byte vector v of the lower four bits belongs to groups 2v
+/// and 2v + 1. The upper bits follow: in q5_k a vector with bit g of group g, in q6_k one for each half, with
+/// bits 2j and 2j + 1 of its group j.
 pub struct PackedBlocks {
     format: BlockFormat,
     k: usize,
@@ -273,7 +273,8 @@ impl PackedBlocks {
         packed
     }
 
-    /// Packs blocks of a file as they are: `n` columns of `k` weights, which are whole blocks in ggml's layout.
+    /// Packs blocks of a file as they are: `n` columns of `k` weights, which are whole blocks in ggml's
+    /// layout.
     ///
     /// # Panics
     /// `bytes` are not those of the matrix.
@@ -376,29 +377,37 @@ impl PackedBlocks {
         }
         for (b, out) in rest.chunks_exact_mut(size).enumerate() {
             let (scales, bytes) = out.split_at_mut(2 * PANEL);
-            let (low, high) = bytes.split_at_mut(PANEL * BLOCK / 2);
-            high.fill(0);
             for (column, block) in columns.iter().enumerate() {
                 let halves = [block.scales[2 * b] as u8, block.scales[2 * b + 1] as u8];
                 [scales[column], scales[PANEL + column]] = match kept.has_halves() {
                     true => halves,
                     false => [block.scales[b] as u8, block.minima[b]],
                 };
-                for (i, code) in block.codes[b * BLOCK..][..BLOCK].iter().enumerate() {
-                    let (group, byte) = (i / 4, 4 * column + i % 4);
-                    // Vector of the lower bits, and whether they are the upper half of its bytes.
-                    let (vector, is_upper) = match format {
-                        SuperFormat::Q4K => (group % (GROUPS / 2), group >= GROUPS / 2),
-                        _ => (group / 2, group % 2 == 1),
+                // Four integers at a time.
+                let mut groups = [0; GROUPS];
+                for (group, codes) in groups.iter_mut().zip(block.codes[b * BLOCK..].as_chunks().0) {
+                    *group = u32::from_le_bytes(*codes);
+                }
+                let mut put = |vector: usize, word: u32| {
+                    bytes[vector * GROUP_BYTES + 4 * column..][..4].copy_from_slice(&word.to_le_bytes());
+                };
+                for vector in 0..GROUPS / 2 {
+                    let (lower, upper) = match format {
+                        SuperFormat::Q4K => (groups[vector], groups[vector + GROUPS / 2]),
+                        _ => (groups[2 * vector], groups[2 * vector + 1]),
                     };
-                    let to = &mut low[vector * GROUP_BYTES + byte];
-                    *to = if is_upper { *to | code << 4 } else { code & 15 };
-                    match format {
-                        SuperFormat::Q4K => {}
-                        SuperFormat::Q5K => high[byte] |= code >> 4 << group,
-                        SuperFormat::Q6K => {
-                            high[group / 4 * GROUP_BYTES + byte] |= code >> 4 << (group % 4 * 2)
-                        }
+                    put(vector, lower & 0x0f0f_0f0f | (upper & 0x0f0f_0f0f) << 4);
+                }
+                let high = |groups: &[u32], bits: usize| {
+                    let mask = if bits == 1 { 0x0101_0101 } else { 0x0303_0303 };
+                    groups.iter().enumerate().fold(0, |word, (i, g)| word | (g >> 4 & mask) << (bits * i))
+                };
+                match format {
+                    SuperFormat::Q4K => {}
+                    SuperFormat::Q5K => put(GROUPS / 2, high(&groups, 1)),
+                    SuperFormat::Q6K => {
+                        put(GROUPS / 2, high(&groups[..GROUPS / 2], 2));
+                        put(GROUPS / 2 + 1, high(&groups[GROUPS / 2..], 2));
                     }
                 }
             }
