@@ -51,8 +51,8 @@ pub struct PrecisionArgs {
     ///
     /// All formats: stored, f32, tf32, f16, bf16, q8_0, q6_k, q5_k, q4_k, q4_0, auto. stored is f32, but for
     /// GGUF files of Qwen3-TTS and Chatterbox that hold blocks, each weight has its own of these formats, or
-    /// q8_0. tf32 is for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
-    /// exact as f32. Accumulation is always in f32.
+    /// q8_0. tf32 is for CUDA. auto measures the formats of the device and takes the fastest that is nearly
+    /// as exact as f32. Accumulation is always in f32.
     #[arg(
         long,
         visible_alias = "weights",

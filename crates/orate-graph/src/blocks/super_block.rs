@@ -175,7 +175,8 @@ impl SuperBlock {
         }
     }
 
-    /// Rounds weights.
+    /// Rounds weights. Inlined, so that it is compiled for the instruction set of its caller.
+    #[inline(always)]
     pub fn round(format: SuperFormat, weights: &[f32; SUPER_BLOCK]) -> SuperBlock {
         match format {
             SuperFormat::Q4K => with_minima::<15>(weights),
@@ -210,11 +211,22 @@ fn sum<const N: usize>(x: &[f32; N]) -> f32 {
     sums.iter().sum()
 }
 
+/// The least of numbers and 0, and the greatest number.
+#[inline(always)]
+fn range(x: &[f32; 32]) -> (f32, f32) {
+    let (mut least, mut greatest) = ([0.0_f32; 8], [f32::MIN; 8]);
+    for x in x.as_chunks::<8>().0 {
+        least.iter_mut().zip(x).for_each(|(m, x)| *m = if x < m { *x } else { *m });
+        greatest.iter_mut().zip(x).for_each(|(m, x)| *m = if x > m { *x } else { *m });
+    }
+    (least.into_iter().fold(0.0, f32::min), greatest.into_iter().fold(f32::MIN, f32::max))
+}
+
 /// Step and minimum of a sub-block, x ≈ step · q − minimum, with q from 0 to `MOST`.
+#[inline(always)]
 fn step_of<const MOST: u8>(values: &[f32; 32]) -> (f32, f32) {
     let most = f32::from(MOST);
-    let least = values.iter().fold(0.0_f32, |m, x| m.min(*x));
-    let greatest = values.iter().fold(f32::MIN, |m, x| m.max(*x));
+    let (least, greatest) = range(values);
     if greatest <= least {
         return (0.0, -least);
     }
@@ -250,6 +262,7 @@ fn step_of<const MOST: u8>(values: &[f32; 32]) -> (f32, f32) {
 }
 
 /// `q4_k` (`MOST` 15) and `q5_k` (31).
+#[inline(always)]
 fn with_minima<const MOST: u8>(values: &[f32; SUPER_BLOCK]) -> SuperBlock {
     let parts = values.as_chunks::<32>().0;
     let mut found = [(0.0, 0.0); 8];
@@ -274,6 +287,7 @@ fn with_minima<const MOST: u8>(values: &[f32; SUPER_BLOCK]) -> SuperBlock {
 }
 
 /// Step of 16 values, x ≈ step · q with q from −32 to 31.
+#[inline(always)]
 fn signed_step(values: &[f32; 16]) -> f32 {
     let largest = values.iter().fold(0.0_f32, |m, x| if x.abs() > m.abs() { *x } else { m });
     if largest == 0.0 {
@@ -300,6 +314,7 @@ fn signed_step(values: &[f32; 16]) -> f32 {
     best.1
 }
 
+#[inline(always)]
 fn q6_k(values: &[f32; SUPER_BLOCK]) -> SuperBlock {
     let parts = values.as_chunks::<16>().0;
     let mut steps = [0.0_f32; 16];

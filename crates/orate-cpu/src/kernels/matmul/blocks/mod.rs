@@ -203,10 +203,11 @@ const LOW: usize = 4 * GROUP_BYTES;
 impl Chunk<'_> {
     #[inline(always)]
     fn of_format<S: ByteSimd, F: Format>(&self, s: S) {
-        // Only one arm is compiled for each instruction set.
-        match S::LANES {
-            16 => self.panels::<S, F, 2, 1>(s),
-            _ => self.panels::<S, F, 4, 2>(s),
+        // Only one arm is compiled for each instruction set, as below: conditions are constants.
+        if const { S::LANES == 16 } {
+            self.panels::<S, F, 2, 1>(s);
+        } else {
+            self.panels::<S, F, 4, 2>(s);
         }
     }
 
@@ -221,10 +222,9 @@ impl Chunk<'_> {
                 macro_rules! heights {
                     ($($rows:literal)*) => {
                         match row(tile + 1) - at {
-                            $($rows if $rows <= S::WIDE_ROWS => {
+                            $($rows => if const { $rows <= S::WIDE_ROWS } {
                                 self.tile::<S, F, $rows, WIDE>(s, at, (panel, 0), ahead);
-                            })*
-                            $($rows => {
+                            } else {
                                 self.tile::<S, F, $rows, HALF>(s, at, (panel, 0), ahead);
                                 self.tile::<S, F, $rows, HALF>(s, at, (panel, PANEL / 2), 0);
                             })*
@@ -232,7 +232,11 @@ impl Chunk<'_> {
                         }
                     };
                 }
-                if S::TILE_ROWS > 2 { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
+                if const { S::TILE_ROWS > 2 } {
+                    heights!(1 2 3 4 5 6)
+                } else {
+                    heights!(1 2)
+                }
             }
         }
     }

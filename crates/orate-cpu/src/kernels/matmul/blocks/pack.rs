@@ -70,6 +70,15 @@ impl BlockFormat {
         self.precision().block()
     }
 
+    /// Bytes of [`Self::len`] weights in a file.
+    pub fn stored_bytes(self) -> usize {
+        match self {
+            BlockFormat::Q8_0 => 2 + BLOCK,
+            BlockFormat::Q4_0 => 2 + BLOCK / 2,
+            BlockFormat::Super(f) => f.bytes(),
+        }
+    }
+
     /// What is added to the integers that are stored, so that they are unsigned or have few bits. Where
     /// weights have a minimum it is −1: what is subtracted is the minimum times the sum of x.
     pub(super) const fn offset(self) -> i32 {
@@ -266,7 +275,7 @@ impl PackedBlocks {
             let mut read = vec![];
             let w = w.from(first, k, after - first, &mut read);
             match format {
-                BlockFormat::Super(format) => packed.round_super(format, panels, w),
+                BlockFormat::Super(format) => isa.run(FillSuper { packed: &packed, format, panels, w }),
                 _ => isa.run(Fill { packed: &packed, panels, w }),
             }
         });
@@ -285,11 +294,7 @@ impl PackedBlocks {
         bytes: &[u8],
     ) -> PackedBlocks {
         let packed = PackedBlocks::new(format, (k, n));
-        let size = match format {
-            BlockFormat::Q8_0 => 2 + BLOCK,
-            BlockFormat::Q4_0 => 2 + BLOCK / 2,
-            BlockFormat::Super(f) => f.bytes(),
-        };
+        let size = format.stored_bytes();
         let per_column = k / format.len() * size;
         assert!(k.is_multiple_of(format.len()) && bytes.len() == n * per_column, "blocks of [{k}, {n}]");
         team.run(packed.panels(), &|_, panel| {
@@ -340,28 +345,8 @@ impl PackedBlocks {
         unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut().add(at), len) }
     }
 
-    /// Rounds the columns of some panels, which no other thread writes, to blocks of 256.
-    fn round_super(&self, format: SuperFormat, panels: Range<usize>, w: Strided<'_>) {
-        assert!(self.k.is_multiple_of(SUPER_BLOCK), "columns of {} weights in {format:?}", self.k);
-        let (mut weights, mut blocks) = ([0.0; SUPER_BLOCK], vec![SuperBlock::ZERO; PANEL]);
-        for panel in panels.clone() {
-            let columns = PANEL.min(self.n - panel * PANEL);
-            blocks[columns..].fill(SuperBlock::ZERO);
-            for block in 0..self.k / SUPER_BLOCK {
-                for (column, to) in blocks.iter_mut().take(columns).enumerate() {
-                    let column = (panel - panels.start) * PANEL + column;
-                    let start = block * SUPER_BLOCK * w.k_stride + column * w.n_stride;
-                    for (i, to) in weights.iter_mut().enumerate() {
-                        *to = w.data[start + i * w.k_stride];
-                    }
-                    *to = SuperBlock::round(format, &weights);
-                }
-                self.write_super(format, panel, block, &blocks);
-            }
-        }
-    }
-
     /// Writes block `block` of 256 of all columns of a panel, which no other thread writes.
+    #[inline(always)]
     fn write_super(&self, format: SuperFormat, panel: usize, block: usize, columns: &[SuperBlock]) {
         let kept = BlockFormat::Super(format);
         let (header, size) = (kept.header_bytes(), kept.block_bytes());
@@ -502,6 +487,40 @@ impl Kernel for Fill<'_> {
                     std::slice::from_raw_parts_mut(out, size)
                 };
                 packed.format.round(&weights, out);
+            }
+        }
+    }
+}
+
+/// [`Fill`] for blocks of 256.
+struct FillSuper<'a> {
+    packed: &'a PackedBlocks,
+    format: SuperFormat,
+    panels: Range<usize>,
+    w: Strided<'a>,
+}
+
+impl Kernel for FillSuper<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let FillSuper { packed, format, panels, w } = self;
+        assert!(packed.k.is_multiple_of(SUPER_BLOCK), "columns of {} weights in {format:?}", packed.k);
+        let (mut weights, mut blocks) = ([0.0; SUPER_BLOCK], vec![SuperBlock::ZERO; PANEL]);
+        for panel in panels.clone() {
+            let columns = PANEL.min(packed.n - panel * PANEL);
+            blocks[columns..].fill(SuperBlock::ZERO);
+            for block in 0..packed.k / SUPER_BLOCK {
+                for (column, to) in blocks.iter_mut().take(columns).enumerate() {
+                    let column = (panel - panels.start) * PANEL + column;
+                    let start = block * SUPER_BLOCK * w.k_stride + column * w.n_stride;
+                    for (i, to) in weights.iter_mut().enumerate() {
+                        *to = w.data[start + i * w.k_stride];
+                    }
+                    *to = SuperBlock::round(format, &weights);
+                }
+                packed.write_super(format, panel, block, &blocks);
             }
         }
     }
