@@ -32,7 +32,7 @@ use crate::kernels::{TENSOR_ARCH, wide_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
-    Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
+    Factor, Fused, Fusions, Op, Place, Plan, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
 };
 
 /// Maximum rows of joined matmuls: two for each utterance of a batch.
@@ -260,7 +260,7 @@ pub(crate) fn lower(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{AttentionMask, DType, Epilogue, Graph, Norm, Target, launches_of};
+    use orate_graph::{AttentionMask, DType, Epilogue, Graph, Norm, Precision, Target, launches_of};
     use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
     /// Facts of an imaginary GPU of an architecture.
@@ -312,7 +312,7 @@ mod tests {
     /// plan's memory.
     #[test]
     fn steps_are_launches() {
-        for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0] {
+        for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0, Precision::Q4K] {
             let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
             for case in fused_cases(60).into_iter().chain(op_cases()) {
                 let Ok(plan) = Plan::compile(case.graph.clone(), &target) else { continue };

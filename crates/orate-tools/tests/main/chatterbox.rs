@@ -80,7 +80,7 @@ fn golden_codes_in_other_formats() {
         (Precision::F16, Precision::F32),
         (Precision::Bf16, Precision::F16),
         (Precision::Q8_0, Precision::Bf16),
-        (Precision::Q6K, Precision::Q8_0),
+        (Precision::Q6K, Precision::Bf16),
         (Precision::Q5K, Precision::Q6K),
         (Precision::Q4K, Precision::Q5K),
         (Precision::Q4_0, Precision::Q8_0),
@@ -94,19 +94,21 @@ fn golden_codes_in_other_formats() {
             let cases = [&forced[..], &[s3gen.to_owned()]].concat();
             let options = VerifyOptions { cases, taps: false, ..Default::default() };
             let report = compare(engine, &what, &options);
-            for r in report.rows.iter().filter(|r| r.tensor.starts_with("logits: ") || r.snr.is_some()) { println!("KQ {what} {} {:?} {:?} {}", r.tensor, r.error, r.snr, r.passed); }
             let judged = |report: &Report| -> Vec<(String, bool)> {
                 let rows = report.rows.iter().filter(|r| r.tensor.starts_with("logits: "));
                 rows.map(|r| (r.tensor.clone(), r.passed)).collect()
             };
-            if !report.passed() { println!("KQ FAILED {what}"); }
-            assert!(judged(&report).len() == 4 * forced.len(), "{what}");
+            assert!(report.passed() && judged(&report).len() == 4 * forced.len(), "{what}");
+            // Elsewhere no row is a multiple of 256, or few are: K formats are mostly q8_0.
+            if [Precision::Q6K, Precision::Q5K, Precision::Q4K].contains(&precision) && variant != "turbo" {
+                continue;
+            }
             let mut strict = Collector::new(report.limit, false, false).only(&forced).of(finer);
             let goldens = engine.model().clone().goldens().expect("it has some");
             goldens.compare(&self::goldens(), &mut strict).expect("runs");
             for (tensor, passed) in judged(&strict.report) {
                 let is_noise = tensor.ends_with("difference");
-                if is_noise && passed { println!("KQ WITHIN {what}, {tensor}: within the limits of {finer}"); }
+                assert!(!(is_noise && passed), "{what}, {tensor}: within the limits of {finer}");
             }
         }
     }

@@ -97,8 +97,7 @@ pub fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &
     }
     // A file may have several formats of blocks: what counts is the one with the fewest bits.
     let coarsest = policy.formats().last().copied().unwrap_or_default();
-    let (asked, exact) =
-        (PartSnr::of_weights(coarsest, device), PartSnr::of_weights(Precision::F32, device));
+    let (asked, exact) = (PartSnr::of_weights(coarsest, device), PartSnr::of_weights(Precision::F32, device));
     // Whether the policy reaches any weight of these networks.
     let touched = |networks: &[Network]| {
         files.weights.names().into_iter().any(|name| {

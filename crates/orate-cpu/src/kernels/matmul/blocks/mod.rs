@@ -232,11 +232,7 @@ impl Chunk<'_> {
                         }
                     };
                 }
-                if const { S::TILE_ROWS > 2 } {
-                    heights!(1 2 3 4 5 6)
-                } else {
-                    heights!(1 2)
-                }
+                if const { S::TILE_ROWS > 2 } { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
             }
         }
     }
