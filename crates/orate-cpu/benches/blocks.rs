@@ -78,7 +78,7 @@ fn main() {
     for &(name, m, k, n) in CASES.iter().filter(|c| c.0.contains(&wanted)) {
         for format in BlockFormat::ALL {
             // Blocks as of a file: rounding hundreds of megabytes takes longer than timing them.
-            let stored: Vec<u8> = (0..k * n * format.stored_bytes() / format.len())
+            let stored: Vec<u8> = (0..k * n * format.stored_bytes() / format.block_len())
                 .map(|i| (i * 7919 % 1009 % 60) as u8)
                 .collect();
             let pack = || PackedBlocks::pack_stored(format, &teams[1], (k, n), &stored);

@@ -232,12 +232,12 @@ impl WeightBank {
                 }
                 Form::Halves(dtype) => w.halves_in(dtype, source)?,
                 Form::Packed(precision) => {
-                    let of_super = SuperFormat::of(precision);
-                    packed = match (of_super, w.column_blocks(precision, source)) {
+                    let (of_super, stored) = (SuperFormat::of(precision), w.column_blocks(precision, source));
+                    packed = match (of_super, stored) {
                         (Some(format), Some(stored)) => pack_stored(&stored, format),
                         (Some(format), None) => pack_super(&w.evaluate(source)?, format),
-                        (None, _) => match BlockFormat::of(precision) {
-                            Some(format) => pack_blocks(&w.evaluate(source)?, format),
+                        (None, stored) => match BlockFormat::of(precision) {
+                            Some(format) => pack_blocks(&w.evaluate(source)?, format, stored.as_ref()),
                             None => pack(&w.evaluate(source)?, precision),
                         },
                     };
@@ -367,7 +367,9 @@ fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
 /// A thread multiplies pairs of neighbors along K, alternating between channels `g` and `g + 8`. A word is
 /// two pairs of signed bytes, or four pairs of numbers from 0 to 15 with an offset of 8: the first of pair
 /// `i` in bits `4i … 4i + 3`, the second 16 bits above.
-fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
+///
+/// Blocks of a file keep its scales, so numbers are those of the file.
+fn pack_blocks(w: &Tensor<'_>, format: BlockFormat, stored: Option<&Blocks<'_>>) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
     let at = |depth: usize, channel: usize| {
@@ -383,6 +385,9 @@ fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
     let mut out = vec![];
     for channels in (0..n).step_by(CHANNELS) {
         let scale = |block: usize, c: usize| {
+            if let Some(stored) = stored {
+                return stored.scale(channels + c, block);
+            }
             let depths = block * BLOCK..(block + 1) * BLOCK;
             format.scale(depths.fold(0.0, |largest, d| larger(largest, at(d, channels + c))))
         };
@@ -550,7 +555,7 @@ mod tests {
             |d: usize, c: usize| if d.is_multiple_of(32) { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
         let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32 * power(i % n)).collect();
-        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q8_0);
+        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q8_0, None);
         // Three blocks of 16 of K and two of 32 for each block of channels.
         let words = 3 * 128 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q8_0)), (2 * words, 8 * words));
@@ -579,7 +584,7 @@ mod tests {
         let whole =
             |d: usize, c: usize| if d.is_multiple_of(32) { -8 } else { (d * 7 + c * 3) as i32 % 16 - 8 };
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32).collect();
-        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q4_0);
+        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q4_0, None);
         let words = 3 * 64 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q4_0)), (2 * words, 8 * words));
         let pairs = |channels: usize, depth: usize, lane: usize, word: usize| {
@@ -662,7 +667,7 @@ mod tests {
             assert_eq!(4 * pack(&view, precision).len(), bytes_of(&w, Form::Packed(precision)));
         }
         for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
-            assert_eq!(pack_blocks(&view, format), pack_blocks(&plain, format));
+            assert_eq!(pack_blocks(&view, format, None), pack_blocks(&plain, format, None));
         }
     }
 

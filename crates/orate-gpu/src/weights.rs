@@ -7,7 +7,8 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use orate_graph::blocks::{BLOCK, BlockFormat, SUPER_BLOCK, SuperBlock, SuperFormat, larger};
 use orate_graph::{
-    DType, DeviceError, GraphError, Precision, RopeScaling, Tensor, Weight, WeightLoader, rope_frequencies,
+    Blocks, DType, DeviceError, GraphError, Precision, RopeScaling, Tensor, Weight, WeightLoader,
+    rope_frequencies,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,6 +148,12 @@ impl Form {
         }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {
+            Form::Padded(Element::Blocks(format), to) => {
+                let precision = if format == BlockFormat::Q8_0 { Precision::Q8_0 } else { Precision::Q4_0 };
+                let (columns, stored) =
+                    (t.shape.dims()[1].next_multiple_of(to[1]), w.column_blocks(precision, source));
+                blocks(&padded(&t, to), columns, format, stored.as_ref())
+            }
             Form::Padded(element, to) => {
                 packed(&padded(&t, to), t.shape.dims()[1].next_multiple_of(to[1]), element).map_err(
                     |problem| GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem },
@@ -178,8 +185,7 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
     let (beyond, name, end) = match element {
         Element::F32 => return Ok(floats.iter().map(|x| x.to_bits()).collect()),
-        Element::Blocks(format) => return Ok(blocks(floats, columns, format)),
-        Element::Super(_) => unreachable!("blocks of 256 are packed column by column"),
+        Element::Blocks(_) | Element::Super(_) => unreachable!("blocks are packed by functions of their own"),
         Element::F16 => {
             let halves: &mut [f16] = halves.reinterpret_cast_mut();
             halves.convert_from_f32_slice(floats);
@@ -208,15 +214,20 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     }
 }
 
-/// Rounds whole blocks of rows: returns all numbers, then all scales.
-fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
+/// Rounds whole blocks of rows: returns all numbers, then all scales. Blocks of a file keep its scales, so
+/// numbers are those of the file.
+fn blocks(floats: &[f32], columns: usize, format: BlockFormat, stored: Option<&Blocks<'_>>) -> Vec<u32> {
     let (mut words, mut scales) = (Vec::with_capacity(floats.len() / format.per_word()), vec![]);
-    for block in floats.chunks_exact(BLOCK * columns) {
+    for (i, block) in floats.chunks_exact(BLOCK * columns).enumerate() {
         let mut largest = vec![0f32; columns];
         for row in block.chunks_exact(columns) {
             largest.iter_mut().zip(row).for_each(|(m, x)| *m = larger(*m, *x));
         }
-        let own: Vec<f16> = largest.iter().map(|x| format.scale(*x)).collect();
+        let scale = |(column, largest): (usize, &f32)| match stored {
+            Some(stored) => stored.scale(column, i),
+            None => format.scale(*largest),
+        };
+        let own: Vec<f16> = largest.iter().enumerate().map(scale).collect();
         let round = |row: &[f32]| -> Vec<u8> {
             row.iter().zip(&own).map(|(x, scale)| format.number(*x, *scale) as u8).collect()
         };

@@ -444,6 +444,19 @@ pub struct Blocks<'a> {
     pub bytes: &'a [u8],
 }
 
+impl Blocks<'_> {
+    /// Scale of block `block` of row `row` of a matrix in `q8_0` or `q4_0`; 0 beyond its ends.
+    pub fn scale(&self, row: usize, block: usize) -> half::f16 {
+        let blocks = self.shape.last() / self.format.block();
+        let size = self.bytes.len() / (self.shape.len() / self.format.block()).max(1);
+        let at = (row * blocks + block) * size;
+        match self.bytes.get(at..at + 2) {
+            Some(&[a, b]) if block < blocks => half::f16::from_le_bytes([a, b]),
+            _ => half::f16::ZERO,
+        }
+    }
+}
+
 /// A host tensor of floats, possibly a transposed view.
 #[derive(Clone, Debug)]
 pub struct Tensor<'a> {

@@ -39,7 +39,11 @@ impl Stored {
                 }
                 None => {
                     let d = half(factors[0], 1e-4);
-                    let q = bytes_of(if format == Precision::Q8_0 { 32 } else { 16 });
+                    let mut q = bytes_of(if format == Precision::Q8_0 { 32 } else { 16 });
+                    if format == Precision::Q8_0 {
+                        // No encoder writes −128.
+                        q.iter_mut().for_each(|q| *q = (*q as i8).max(-127) as u8);
+                    }
                     bytes.extend(d.to_le_bytes());
                     bytes.extend(&q);
                     let number = |i: usize| match format {

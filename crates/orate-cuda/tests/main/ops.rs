@@ -289,7 +289,7 @@ fn other_precisions() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn stored_blocks() {
-    for precision in [Precision::Q6K, Precision::Q5K, Precision::Q4K] {
+    for precision in [Precision::Q8_0, Precision::Q6K, Precision::Q5K, Precision::Q4K, Precision::Q4_0] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         check_stored_blocks(&device, precision, 6e-3);
     }

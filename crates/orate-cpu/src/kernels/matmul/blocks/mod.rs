@@ -65,7 +65,7 @@ const SMALL: usize = 1_000_000;
 pub fn fits(rows: &Rows<'_>, format: BlockFormat) -> bool {
     match rows {
         Rows::Dense { .. } => true,
-        Rows::Conv { channels, .. } => channels.is_multiple_of(format.len()),
+        Rows::Conv { channels, .. } => channels.is_multiple_of(format.block_len()),
     }
 }
 
@@ -97,7 +97,7 @@ pub fn matmul(
     }
     rows.check(m, k);
     epilogue.check(y.len(), n);
-    assert!(fits(&rows, w.format()), "channels in whole blocks of {}", w.format().len());
+    assert!(fits(&rows, w.format()), "channels in whole blocks of {}", w.format().block_len());
     let threads = if m * n * k < SMALL { 1 } else { team.threads() };
     let x = activations::round(isa, team, threads, &rows, (k, w.format()), scratch);
 

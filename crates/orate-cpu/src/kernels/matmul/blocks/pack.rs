@@ -66,11 +66,11 @@ impl BlockFormat {
     }
 
     /// Weights of a column that share a header or a scale.
-    pub fn len(self) -> usize {
+    pub fn block_len(self) -> usize {
         self.precision().block()
     }
 
-    /// Bytes of [`Self::len`] weights in a file.
+    /// Bytes of [`Self::block_len`] weights in a file.
     pub fn stored_bytes(self) -> usize {
         match self {
             BlockFormat::Q8_0 => 2 + BLOCK,
@@ -295,8 +295,11 @@ impl PackedBlocks {
     ) -> PackedBlocks {
         let packed = PackedBlocks::new(format, (k, n));
         let size = format.stored_bytes();
-        let per_column = k / format.len() * size;
-        assert!(k.is_multiple_of(format.len()) && bytes.len() == n * per_column, "blocks of [{k}, {n}]");
+        let per_column = k / format.block_len() * size;
+        assert!(
+            k.is_multiple_of(format.block_len()) && bytes.len() == n * per_column,
+            "blocks of [{k}, {n}]"
+        );
         team.run(packed.panels(), &|_, panel| {
             let columns = PANEL.min(n - panel * PANEL);
             let block_of = |column: usize, block: usize| {

@@ -109,7 +109,7 @@ fn products() {
             (97, 512, 64),
             (4, 256, 1),
         ] {
-            if format.len() > BLOCK && !k.is_multiple_of(format.len()) {
+            if format.block_len() > BLOCK && !k.is_multiple_of(format.block_len()) {
                 continue;
             }
             let x = numbers(m * k, 1);
@@ -137,7 +137,7 @@ fn convolutions() {
             let rows =
                 Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, edges };
             let case = Case { name: "convolution", rows, m, k, n };
-            for format in BlockFormat::ALL.into_iter().filter(|f| channels.is_multiple_of(f.len())) {
+            for format in BlockFormat::ALL.into_iter().filter(|f| channels.is_multiple_of(f.block_len())) {
                 check(format, &case);
             }
         }
@@ -204,7 +204,9 @@ fn packing_gives_the_same_bytes_everywhere() {
     for (k, n) in [(1, 1), (31, 33), (64, 32), (100, 70), (512, 70)] {
         let by_column = numbers(k * n, 5);
         let by_row: Vec<f32> = (0..k * n).map(|i| by_column[i % n * k + i / n]).collect();
-        for format in BlockFormat::ALL.into_iter().filter(|f| f.len() == BLOCK || k.is_multiple_of(f.len())) {
+        for format in
+            BlockFormat::ALL.into_iter().filter(|f| f.block_len() == BLOCK || k.is_multiple_of(f.block_len()))
+        {
             let columns = Strided { data: &by_column, k_stride: 1, n_stride: k };
             let rows = Strided { data: &by_row, k_stride: n, n_stride: 1 };
             let expected = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), columns);
@@ -232,7 +234,7 @@ fn stored_blocks_are_kept() {
                 (seed >> 24) as u8
             };
             let half = |byte: u8| f16::from_f32(f32::from(byte as i8) / 512.0);
-            for _ in 0..n * k / format.len() {
+            for _ in 0..n * k / format.block_len() {
                 let d = half(byte());
                 match format {
                     BlockFormat::Super(f) => {
@@ -249,13 +251,13 @@ fn stored_blocks_are_kept() {
                     }
                     _ => {
                         bytes.extend(d.to_le_bytes());
-                        let numbers: Vec<u8> = (0..format.len()).map(|_| byte()).collect();
+                        let numbers: Vec<u8> = (0..format.block_len()).map(|_| byte()).collect();
                         let number = |i: usize| match format {
                             BlockFormat::Q8_0 => f64::from(numbers[i] as i8),
                             _ if i < 16 => f64::from(numbers[i] & 15) - 8.0,
                             _ => f64::from(numbers[i - 16] >> 4) - 8.0,
                         };
-                        weights.extend((0..format.len()).map(|i| f64::from(d.to_f32()) * number(i)));
+                        weights.extend((0..format.block_len()).map(|i| f64::from(d.to_f32()) * number(i)));
                         bytes.extend(&numbers[..if format == BlockFormat::Q8_0 { 32 } else { 16 }]);
                     }
                 }
