@@ -47,11 +47,12 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 pub struct PrecisionArgs {
-    /// Weight format of matmuls: stored, f32, tf32, f16, bf16, q8_0, q4_0 or auto
+    /// Weight format of matmuls, such as f32, bf16, q8_0, q4_k, stored or auto
     ///
-    /// stored is f32, but q8_0 or q4_0 for GGUF files of Qwen3-TTS and Chatterbox that hold blocks. tf32 is
-    /// for CUDA. auto measures the formats of the device and takes the fastest that is nearly as
-    /// exact as f32. Accumulation is always in f32.
+    /// All formats: stored, f32, tf32, f16, bf16, q8_0, q6_k, q5_k, q4_k, q4_0, auto. stored is f32, but for
+    /// GGUF files of Qwen3-TTS and Chatterbox that hold blocks, each weight has its own of these formats, or
+    /// q8_0. tf32 is for CUDA. auto measures the formats of the device and takes the fastest that is nearly
+    /// as exact as f32. Accumulation is always in f32.
     #[arg(
         long,
         visible_alias = "weights",
@@ -92,7 +93,9 @@ impl PrecisionArgs {
     pub fn choice(&self) -> PrecisionChoice {
         let (allow, deny) = (self.precision_allow.clone(), self.precision_deny.clone());
         match self.precision {
-            Wish::Format(precision) => PrecisionPolicy { precision, allow, deny }.into(),
+            Wish::Format(precision) => {
+                PrecisionPolicy { precision, allow, deny, ..Default::default() }.into()
+            }
             Wish::Auto => PrecisionChoice::Auto { allow, deny },
             Wish::Stored => PrecisionChoice::Stored { allow, deny },
         }

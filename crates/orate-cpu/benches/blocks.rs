@@ -1,11 +1,11 @@
-//! Speed of matmuls with q8_0 and q4_0 weights, compared with the read bandwidth for the same bytes.
+//! Speed of matmuls with weights in blocks, compared with the read bandwidth for the same bytes.
 //!
 //! `cargo bench -p orate-cpu --bench blocks [-- part of a shape's name]`; `ORATE_CPU_ISA` forces an
 //! instruction set. Weights are cold: the bench cycles through 512 MB of them. Prints medians, on one thread
 //! and on two.
 
 use orate_cpu::kernels::matmul::blocks::{BlockFormat, PackedBlocks, matmul, scratch_len};
-use orate_cpu::kernels::matmul::{Epilogue, Rows, Strided};
+use orate_cpu::kernels::matmul::{Epilogue, Rows};
 use orate_cpu::simd::{Kernel, Simd};
 use orate_cpu::{Isa, Team};
 use std::time::Instant;
@@ -76,16 +76,19 @@ fn main() {
     println!("{:<34} {:6.1} | {:6.1} GB/s", "reading", read[0], read[1]);
     drop(memory);
     for &(name, m, k, n) in CASES.iter().filter(|c| c.0.contains(&wanted)) {
-        for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
-            let weights: Vec<f32> = (0..k * n).map(|i| (i * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
-            let w = Strided { data: &weights, k_stride: 1, n_stride: k };
-            let first = PackedBlocks::pack(isa, format, &teams[1], (k, n), w);
+        for format in BlockFormat::ALL {
+            // Blocks as of a file: rounding hundreds of megabytes takes longer than timing them.
+            let stored: Vec<u8> = (0..k * n * format.stored_bytes() / format.block_len())
+                .map(|i| (i * 7919 % 1009 % 60) as u8)
+                .collect();
+            let pack = || PackedBlocks::pack_stored(format, &teams[1], (k, n), &stored);
+            let first = pack();
             let bytes = first.bytes_read();
             let mut copies = vec![first];
             // Many rows take longer than reading weights from memory.
             let cold = if m < 100 { 512 << 20 } else { 4 << 20 };
             while copies.len() * bytes < cold {
-                copies.push(PackedBlocks::pack(isa, format, &teams[1], (k, n), w));
+                copies.push(pack());
             }
             let x: Vec<f32> = (0..m * k).map(|i| (i * 31 % 97) as f32 / 97.0 - 0.5).collect();
             let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);

@@ -31,14 +31,17 @@ impl CpuDevice {
     }
 
     /// Returns the device with another weight format for matmuls. Kernels widen `f16` and `bf16` on load;
-    /// q8_0 and q4_0 are multiplied as integers with activations rounded to 8 bits. With bf16, q8_0 and q4_0,
-    /// attention that follows the weights is multiplied in bf16 by processors that can. Accumulation is f32.
+    /// weights in blocks are multiplied as integers with activations rounded to 8 bits. With these and with
+    /// bf16, attention that follows the weights is multiplied in bf16 by processors that can. Accumulation is
+    /// f32.
     ///
     /// # Errors
     /// The CPU does not support the format.
     pub fn with_precision(mut self, policy: PrecisionPolicy) -> Result<CpuDevice, DeviceError> {
         if policy.precision == Precision::Tf32 {
-            let problem = "the CPU computes in f32, f16, bf16, q8_0 and q4_0; tf32 is for CUDA".to_owned();
+            let problem =
+                "the CPU computes in f32, f16, bf16 and formats of blocks such as q8_0; tf32 is for CUDA"
+                    .to_owned();
             return Err(DeviceError::Setup { device: "cpu".to_owned(), problem });
         }
         self.core.policy = Arc::new(policy);

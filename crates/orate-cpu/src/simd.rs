@@ -189,7 +189,7 @@ pub const UNSIGNED_WEIGHTS: bool = !cfg!(target_arch = "aarch64");
 /// Bytes from one group of four weights of all columns of a panel to the next.
 pub const GROUP_BYTES: usize = 4 * 32;
 
-/// Exact integer dot products, for q8_0 and q4_0 weights.
+/// Exact integer dot products, for weights in blocks.
 pub trait ByteSimd: Simd {
     /// Maximum rows of a tile, at most 6.
     const TILE_ROWS: usize;
@@ -212,8 +212,46 @@ pub trait ByteSimd: Simd {
     /// `sum + Σ w[i] · x[i]` in each lane, for its four bytes `w` and the four signed bytes of `x`, lowest
     /// first. `w` is unsigned if [`UNSIGNED_WEIGHTS`], else signed; no byte of `x` is −128.
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I;
+    /// `low` with those bits of the bytes of `high` that `mask` has after a shift by `left`, to the right if
+    /// that is negative. Bits that cross bytes must not be in `mask`.
+    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I;
     /// Converts to the nearest floats.
     fn to_floats(self, a: Self::I) -> Self::V;
+    /// Adds to `dots` the dot products of half a block with rows of x: 16 terms, four groups of four. Vector
+    /// v of the lower four bits belongs to groups 2v and 2v + 1. Upper bits of group j are `bits` in each
+    /// byte of `high`, from bit `first + bits · j` on.
+    ///
+    /// # Safety
+    /// `low` is valid for reading `VECTORS` vectors of two groups, `high` of one, each `x` for 16 bytes.
+    #[inline(always)]
+    unsafe fn dot_half<const ROWS: usize, const VECTORS: usize>(
+        self,
+        low: *const u8,
+        high: *const u8,
+        (first, bits): (i32, i32),
+        x: &[*const i8; ROWS],
+        dots: &mut [[Self::I; VECTORS]; ROWS],
+    ) {
+        let mask = ((1 << bits) - 1) << 4;
+        for v in 0..VECTORS {
+            let at = 4 * v * Self::LANES;
+            // SAFETY: the caller vouches for the vectors and for four groups of x.
+            unsafe {
+                let upper = self.load_bytes(high.add(at));
+                for pair in 0..2 {
+                    let both = self.load_bytes(low.add(pair * GROUP_BYTES + at));
+                    let lower = [self.low_nibbles(both), self.high_nibbles(both)];
+                    for (i, lower) in lower.into_iter().enumerate() {
+                        let group = 2 * pair + i;
+                        let w = self.or_bits(lower, upper, 4 - first - bits * group as i32, mask);
+                        for (dots, x) in dots.iter_mut().zip(x) {
+                            dots[v] = self.dot4(dots[v], w, x.cast::<i32>().add(group).read_unaligned());
+                        }
+                    }
+                }
+            }
+        }
+    }
     /// Dot products of a tile's columns of a block with rows of x, each added to the start of its row: 32
     /// terms, eight groups of four. With `NIBBLES`, the lower half of a byte belongs to group g and the upper
     /// half to group g + 4.
@@ -432,6 +470,12 @@ impl ByteSimd for Portable {
     #[inline(always)]
     fn high_nibbles(self, a: Self::I) -> Self::I {
         a.map(|x| x >> 4 & 0x0f0f_0f0f)
+    }
+    #[inline(always)]
+    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
+        let mask = i32::from_ne_bytes([mask; 4]);
+        let shifted = |x: i32| if left >= 0 { x << left } else { x >> -left };
+        std::array::from_fn(|i| low[i] | shifted(high[i]) & mask)
     }
     #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {

@@ -31,9 +31,11 @@ impl Core {
 
     /// Format of the right operand of a matmul or convolution.
     pub fn format_of(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Format {
-        match self.policy.of_matmul(weight, conv) {
-            Precision::Q8_0 => Format::Blocks(BlockFormat::Q8_0),
-            Precision::Q4_0 => Format::Blocks(BlockFormat::Q4_0),
+        let precision = self.policy.of_matmul(weight, conv);
+        if let Some(format) = BlockFormat::of(precision) {
+            return Format::Blocks(format);
+        }
+        match precision {
             Precision::F16 => Format::Elements(Element::F16),
             Precision::Bf16 => Format::Elements(Element::Bf16),
             _ => Format::Elements(Element::F32),
@@ -211,6 +213,16 @@ fn make(
 ) -> Result<Made, GraphError> {
     let Some(format) = pack else { return Ok(Made::Dense(into_dense(w.evaluate(source)?))) };
     let &[k, n] = w.shape().dims() else { unreachable!("factors of products are matrices") };
+    if let Format::Blocks(f) = format
+        && let Some(stored) = w.column_blocks(f.precision(), source)
+    {
+        return Ok(Made::Packed(Factor::Blocks(Arc::new(PackedBlocks::pack_stored(
+            f,
+            &core.team,
+            (k, n),
+            stored.bytes,
+        )))));
+    }
     // The columns of a large matrix are rows in its file: where these have to be converted, they are packed
     // as they are read, so the whole matrix is never in memory.
     if k * n >= READ_BY_ROW

@@ -4,7 +4,7 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, Op, Precision, PrecisionPolicy};
 use orate_testing::{
     OnDevice, ReferenceDevice, check_all, check_clearing, check_compact_rows, check_copies, check_extensions,
-    check_foreign_copy, check_later_reads, op_cases, tolerance::of_rounded_attention,
+    check_foreign_copy, check_later_reads, check_stored_blocks, op_cases, tolerance::of_rounded_attention,
 };
 
 #[test]
@@ -24,6 +24,9 @@ fn other_precisions() {
         (Precision::F16, 1 << 13),
         (Precision::Bf16, 1 << 16),
         (Precision::Q8_0, 1 << 17),
+        (Precision::Q6K, 1 << 18),
+        (Precision::Q5K, 1 << 19),
+        (Precision::Q4K, 1 << 20),
         (Precision::Q4_0, 1 << 20),
     ] {
         let mut products = op_cases();
@@ -51,6 +54,19 @@ fn other_precisions() {
                 cases.iter_mut().for_each(|c| c.tolerance += of_rounded_attention(&c.graph, coarse));
             }
             check_all(&OnDevice(&device), &cases).assert();
+        }
+    }
+}
+
+#[test]
+fn stored_blocks() {
+    for isa in Isa::available() {
+        for precision in [Precision::Q8_0, Precision::Q6K, Precision::Q5K, Precision::Q4K, Precision::Q4_0] {
+            let device = CpuDevice::new(2, isa).expect("threads start");
+            let device =
+                device.with_precision(PrecisionPolicy::uniform(precision)).expect("a format of CPUs");
+            // Activations have 8 bits.
+            check_stored_blocks(&device, precision, 2e-2);
         }
     }
 }

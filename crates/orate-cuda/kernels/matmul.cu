@@ -15,6 +15,9 @@
 //   4  q8_0   weights stored as bytes with an f16 scale per 32 of K, widened to f16 in registers; x rounded
 //             to f16
 //   5  q4_0   the same with half a byte per weight
+//   6  q4_k   the same, and a minimum in f16 per 32 of K
+//   7  q5_k   as q4_k with a plane of fifth bits
+//   8  q6_k   as q4_0 with a plane of two upper bits, and a scale per 16 of K
 //
 // Tensor cores compute the transposed matmul, 16 channels by 8 rows of x at a time, so that few rows waste
 // little. A warp computes 32 channels by ROWS rows from its own part of K. At the end the partial sums of a
@@ -70,12 +73,24 @@ struct Args {
 #define FACTORS 2
 #endif
 
-// Weights that a thread loads at a time.
-#if PRECISION == 5
+// Weights that a thread loads at a time: their lower four bits, where there are more.
+#if PRECISION >= 5
 typedef uint2 Stored;
 #else
 typedef uint4 Stored;
 #endif
+
+// Scales of four channels; after them what is added, if there are minima.
+#if PRECISION == 6 || PRECISION == 7
+#define HAS_MINIMA 1
+typedef uint4 Scales;
+#else
+#define HAS_MINIMA 0
+typedef uint2 Scales;
+#endif
+// Blocks of 16 of K with the same scales, and those whose upper bits are in one word of a thread.
+#define PER_SCALE (PRECISION == 8 ? 1 : 2)
+#define PER_PLANE (PRECISION == 7 ? 2 : PRECISION == 8 ? 1 : 0)
 
 // Layout of x.
 enum Source {
@@ -89,28 +104,56 @@ enum Source {
 #if PRECISION >= 4
 // Two of the integers in `word`, plus the offset that makes them positive, as halves: 0x6400 + b is 1024 + b.
 #if PRECISION == 4
-DEVICE u32 pair(u32 word, int i) {
-    return __byte_perm(word ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140);
-}
 #define ZERO 0x64806480u  // 1024 + 128
 #define PAIRS 2
-#else
-DEVICE u32 pair(u32 word, int i) { return ((word >> (4 * i)) & 0x000f000fu) | 0x64006400u; }
+#elif PRECISION == 5
 #define ZERO 0x64086408u  // 1024 + 8
+#define PAIRS 4
+#elif PRECISION == 8
+#define ZERO 0x64206420u  // 1024 + 32
+#define PAIRS 4
+#else
+#define ZERO 0x64006400u  // 1024
 #define PAIRS 4
 #endif
 
-// Multiplies a pair by a scale that is in both halves. Only the product is rounded.
-DEVICE u32 scaled(u32 pair, u32 scale) {
+// Pair `i` of eight; `high` has the bits that `word` lacks.
+DEVICE u32 pair(u32 word, u32 high, int i) {
+#if PRECISION == 4
+    return __byte_perm(word ^ 0x80808080u, 0x64646464u, i % PAIRS ? 0x4342 : 0x4140);
+#else
+    u32 both = ((word >> (4 * (i % PAIRS))) & 0x000f000fu) | 0x64006400u;
+#if PRECISION == 7
+    both |= ((high >> i) & 0x00010001u) << 4;
+#elif PRECISION == 8
+    both |= ((high >> (2 * i)) & 0x00030003u) << 4;
+#endif
+    return both;
+#endif
+}
+
+// Multiplies a pair by a scale that is in both halves, and adds what is. Only the result is rounded.
+DEVICE u32 scaled(u32 pair, u32 scale, u32 added) {
     asm("sub.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(ZERO));
+#if HAS_MINIMA
+    asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(scale), "r"(added));
+#else
     asm("mul.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
+#endif
     return pair;
 }
 
+// Two halves of one kind.
+DEVICE u32 both_low(u32 x) { return __byte_perm(x, 0, 0x1010); }
+DEVICE u32 both_high(u32 x) { return __byte_perm(x, 0, 0x3232); }
+
 // Blocks of 32 channels by 16 of K, with the scales of this thread's four channels.
-DEVICE void widen(const Stored& stored, uint2 scales, uint4 (&w)[2]) {
-    u32 a = __byte_perm(scales.x, 0, 0x1010), b = __byte_perm(scales.x, 0, 0x3232);
-    u32 c = __byte_perm(scales.y, 0, 0x1010), d = __byte_perm(scales.y, 0, 0x3232);
+DEVICE void widen(const Stored& stored, u32 high, const Scales& scales, uint4 (&w)[2]) {
+    u32 a = both_low(scales.x), b = both_high(scales.x), c = both_low(scales.y), d = both_high(scales.y);
+    u32 e = 0, f = 0, g = 0, h = 0;
+#if HAS_MINIMA
+    e = both_low(scales.z), f = both_high(scales.z), g = both_low(scales.w), h = both_high(scales.w);
+#endif
 #if PRECISION == 4
     const u32 words[4] = {stored.x, stored.y, stored.z, stored.w};
 #else
@@ -118,9 +161,9 @@ DEVICE void widen(const Stored& stored, uint2 scales, uint4 (&w)[2]) {
 #endif
     u32 p[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) p[i] = pair(words[i / PAIRS], i % PAIRS);
-    w[0] = make_uint4(scaled(p[0], a), scaled(p[1], b), scaled(p[2], a), scaled(p[3], b));
-    w[1] = make_uint4(scaled(p[4], c), scaled(p[5], d), scaled(p[6], c), scaled(p[7], d));
+    for (int i = 0; i < 8; i++) p[i] = pair(words[i / PAIRS], high, i);
+    w[0] = make_uint4(scaled(p[0], a, e), scaled(p[1], b, f), scaled(p[2], a, e), scaled(p[3], b, f));
+    w[1] = make_uint4(scaled(p[4], c, g), scaled(p[5], d, h), scaled(p[6], c, g), scaled(p[7], d, h));
 }
 #endif
 
@@ -395,16 +438,25 @@ DEVICE void product(const Args& a) {
 
     // Weights do not depend on the previous kernel.
 #if PRECISION >= 4
-    // The scales of a block of channels follow its numbers: 8 threads of a warp by four channels, for every
-    // second block of K.
+    // The upper bits of a block of channels follow its numbers, and its scales follow these: 8 threads of a
+    // warp by four channels.
     int numbers = a.k_blocks * 2 * sizeof(Stored);
-    const uint4* channels = a.w + (size_t)blockIdx.x * (numbers + (a.k_blocks + 1) / 2 * 4);
+    int planes = PER_PLANE ? a.k_blocks / max(PER_PLANE, 1) * 8 : 0;
+    int scale_words = (a.k_blocks + PER_SCALE - 1) / PER_SCALE * (8 * sizeof(Scales) / 16);
+    const uint4* channels = a.w + (size_t)blockIdx.x * (numbers + planes + scale_words);
     const Stored* weights = (const Stored*)channels + begin * 32 + lane;
-    const uint2* scales = (const uint2*)(channels + numbers) + lane / 4;
-    uint2 scale[DEPTH];
+    const u32* plane = (const u32*)(channels + numbers) + lane;
+    const Scales* scales = (const Scales*)(channels + numbers + planes) + lane / 4;
+    Scales scale[DEPTH];
+    u32 high[DEPTH];
+    auto load_scales = [&](int to, int block) {
+        scale[to] = scales[block / PER_SCALE * 8];
+        high[to] = PER_PLANE ? plane[block / max(PER_PLANE, 1) * 32] : 0;
+        if (PER_PLANE == 2) high[to] >>= block % 2 * 8;
+    };
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
-        if (begin + s < end) scale[s] = scales[(begin + s) / 2 * 8];
+        if (begin + s < end) load_scales(s, begin + s);
     constexpr int HALF = WEIGHT_LOADS, apart = 0;
 #else
     // A gated block has 16 channels of the first part and the same of the second: halves of two blocks of
@@ -492,9 +544,9 @@ DEVICE void product(const Args& a) {
             }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
             uint4 wide[FACTORS];
-            widen(w[s][0], scale[s], wide);
+            widen(w[s][0], high[s], scale[s], wide);
             multiply<TILES>(acc, wide, x[s]);
-            if (block + s + DEPTH < end) scale[s] = scales[(block + s + DEPTH) / 2 * 8];
+            if (block + s + DEPTH < end) load_scales(s, block + s + DEPTH);
 #elif PRECISION < 4
             multiply<TILES>(acc, w[s], x[s]);
 #endif

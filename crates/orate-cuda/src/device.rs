@@ -66,9 +66,10 @@ impl CudaDevice {
             return Err(setup(problem));
         }
         let (label, cache) = (format!("cuda:{index}"), cache.map(Cache::new));
+        let formats = policy.formats();
         // Both take long; creating the context is most of the time to the first sentence.
         let (context, kernels) = std::thread::scope(|scope| {
-            let read = || Kernels::read(&label, arch, policy.precision, cache.as_ref());
+            let read = || Kernels::read(&label, arch, &formats, cache.as_ref());
             let kernels = std::thread::Builder::new().spawn_scoped(scope, read);
             let context = Context::new(driver, index);
             let kernels = match kernels {

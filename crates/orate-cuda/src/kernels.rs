@@ -222,6 +222,9 @@ pub(crate) fn product_program(precision: Precision) -> &'static str {
         Precision::F16 => "matmul-f16",
         Precision::Bf16 => "matmul-bf16",
         Precision::Q8_0 => "matmul-q8_0",
+        Precision::Q6K => "matmul-q6_k",
+        Precision::Q5K => "matmul-q5_k",
+        Precision::Q4K => "matmul-q4_k",
         Precision::Q4_0 => "matmul-q4_0",
     }
 }
@@ -234,6 +237,9 @@ fn precision_options(precision: Precision) -> &'static [&'static str] {
         Precision::F16 => &["-DPRECISION=2"],
         Precision::Bf16 => &["-DPRECISION=3"],
         Precision::Q8_0 => &["-DPRECISION=4"],
+        Precision::Q6K => &["-DPRECISION=8"],
+        Precision::Q5K => &["-DPRECISION=7"],
+        Precision::Q4K => &["-DPRECISION=6"],
         Precision::Q4_0 => &["-DPRECISION=5"],
     }
 }
@@ -244,14 +250,14 @@ fn product_source(precision: Precision) -> Source {
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
 }
 
-/// Name of the program with [`TALL`] in this precision; q8_0 and q4_0 have none.
+/// Name of the program with [`TALL`] in this precision; blocks have none.
 pub(crate) fn tall_program(precision: Precision) -> Option<&'static str> {
     match precision {
         Precision::F32 => Some("matmul_tall-f32"),
         Precision::Tf32 => Some("matmul_tall-tf32"),
         Precision::F16 => Some("matmul_tall-f16"),
         Precision::Bf16 => Some("matmul_tall-bf16"),
-        Precision::Q8_0 | Precision::Q4_0 => None,
+        _ => None,
     }
 }
 
@@ -282,8 +288,8 @@ pub(crate) fn attention_program(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "attention-mma",
         Precision::Tf32 => "attention-mma-tf32",
-        Precision::F16 | Precision::Q8_0 | Precision::Q4_0 => "attention-mma-f16",
         Precision::Bf16 => "attention-mma-bf16",
+        _ => "attention-mma-f16",
     }
 }
 
@@ -321,7 +327,7 @@ fn attention_source(precision: Precision) -> Source {
         include_str!("../kernels/attention_mma.cu")
     );
     let options = match precision {
-        Precision::Q8_0 | Precision::Q4_0 => precision_options(Precision::F16),
+        blocks if blocks.block() > 1 => precision_options(Precision::F16),
         float => precision_options(float),
     };
     Source { name: attention_program(precision), text, options, functions: &ATTENTION_MMA }
@@ -494,20 +500,23 @@ struct Loaded {
 }
 
 impl Kernels {
-    /// Reads cached kernels and compiles the others. f32 matmuls are always included. Needs no context, so
-    /// that one can be created at the same time.
+    /// Reads cached kernels and compiles the others, for matmuls in some precisions and in f32, which is
+    /// always included. Needs no context, so that one can be created at the same time.
     pub fn read(
         device: &str,
         arch: u32,
-        precision: Precision,
+        precisions: &[Precision],
         cache: Option<&Cache>,
     ) -> Result<Kernels, DeviceError> {
         let setup = |problem: String| DeviceError::Setup { device: device.to_owned(), problem };
         let start = Instant::now();
         let nvrtc = LateNvrtc::new();
         let mut sources: Vec<Source> = sources_of(Precision::F32).collect();
-        if precision != Precision::F32 {
-            sources.extend(sources_of(precision));
+        for source in precisions.iter().copied().filter(|p| *p != Precision::F32).flat_map(sources_of) {
+            // Formats of blocks share attention.
+            if !sources.iter().any(|s| s.name == source.name) {
+                sources.push(source);
+            }
         }
         sources.extend(SOURCES);
         let units: Vec<Unit<'_>> = sources.iter().flat_map(|s| s.units(arch)).collect();

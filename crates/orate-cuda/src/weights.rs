@@ -2,8 +2,10 @@
 
 use crate::driver::{Context, DeviceBuffer, DevicePointer, Stream};
 use crate::kernels::in_parallel;
-use orate_graph::blocks::{BLOCK, BlockFormat, larger};
-use orate_graph::{DType, DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader};
+use orate_graph::blocks::{BLOCK, BlockFormat, SUPER_BLOCK, SuperBlock, SuperFormat, larger};
+use orate_graph::{
+    Blocks, DType, DeviceError, Op, Plan, Precision, PrecisionPolicy, Tensor, Weight, WeightLoader,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -230,10 +232,14 @@ impl WeightBank {
                 }
                 Form::Halves(dtype) => w.halves_in(dtype, source)?,
                 Form::Packed(precision) => {
-                    let tensor = w.evaluate(source)?;
-                    packed = match BlockFormat::of(precision) {
-                        Some(format) => pack_blocks(&tensor, format),
-                        None => pack(&tensor, precision),
+                    let (of_super, stored) = (SuperFormat::of(precision), w.column_blocks(precision, source));
+                    packed = match (of_super, stored) {
+                        (Some(format), Some(stored)) => pack_stored(&stored, format),
+                        (Some(format), None) => pack_super(&w.evaluate(source)?, format),
+                        (None, stored) => match BlockFormat::of(precision) {
+                            Some(format) => pack_blocks(&w.evaluate(source)?, format, stored.as_ref()),
+                            None => pack(&w.evaluate(source)?, precision),
+                        },
                     };
                     bytemuck::cast_slice(&packed)
                 }
@@ -293,6 +299,9 @@ fn bytes_of(w: &Weight, form: Form) -> usize {
 
 /// Size of a packed `[K, N]`.
 pub(crate) fn packed_bytes(k: usize, n: usize, precision: Precision) -> usize {
+    if let Some(format) = SuperFormat::of(precision) {
+        return k / SUPER_BLOCK * n.div_ceil(CHANNELS) * super_words(format) * 4;
+    }
     if let Some(format) = BlockFormat::of(precision) {
         let numbers = k.next_multiple_of(DEPTH) * CHANNELS / format.per_word() * 4;
         return n.div_ceil(CHANNELS) * (numbers + k.div_ceil(BLOCK) * CHANNELS * 2);
@@ -358,7 +367,9 @@ fn pack(w: &Tensor<'_>, precision: Precision) -> Vec<u32> {
 /// A thread multiplies pairs of neighbors along K, alternating between channels `g` and `g + 8`. A word is
 /// two pairs of signed bytes, or four pairs of numbers from 0 to 15 with an offset of 8: the first of pair
 /// `i` in bits `4i … 4i + 3`, the second 16 bits above.
-fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
+///
+/// Blocks of a file keep its scales, so numbers are those of the file.
+fn pack_blocks(w: &Tensor<'_>, format: BlockFormat, stored: Option<&Blocks<'_>>) -> Vec<u32> {
     let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
     let (k_stride, n_stride) = (w.strides[0], w.strides[1]);
     let at = |depth: usize, channel: usize| {
@@ -374,6 +385,9 @@ fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
     let mut out = vec![];
     for channels in (0..n).step_by(CHANNELS) {
         let scale = |block: usize, c: usize| {
+            if let Some(stored) = stored {
+                return stored.scale(channels + c, block);
+            }
             let depths = block * BLOCK..(block + 1) * BLOCK;
             format.scale(depths.fold(0.0, |largest, d| larger(largest, at(d, channels + c))))
         };
@@ -393,6 +407,103 @@ fn pack_blocks(w: &Tensor<'_>, format: BlockFormat) -> Vec<u32> {
             for g in 0..8 {
                 let pair = |a: usize, b: usize| u32::from(of[a].to_bits()) | u32::from(of[b].to_bits()) << 16;
                 out.extend([pair(g, g + 8), pair(g + 16, g + 24)]);
+            }
+        }
+    }
+    out
+}
+
+/// Words of 256 weights of 32 channels: numbers, upper bits, scales.
+fn super_words(format: SuperFormat) -> usize {
+    let scales = match format {
+        SuperFormat::Q4K | SuperFormat::Q5K => SUPER_BLOCK / 32 * 2,
+        SuperFormat::Q6K => SUPER_BLOCK / 16,
+    };
+    SUPER_BLOCK * CHANNELS * format.bits() as usize / 32 + scales * CHANNELS / 2
+}
+
+/// Packs blocks of a file as [`pack_columns`] does.
+fn pack_stored(stored: &Blocks<'_>, format: SuperFormat) -> Vec<u32> {
+    let (n, k) = (stored.shape.dims()[0], stored.shape.dims()[1]);
+    let all = stored.bytes.chunks_exact(format.bytes()).collect::<Vec<_>>();
+    let per_column = k / SUPER_BLOCK;
+    pack_columns(format, (k, n), |channel, block| SuperBlock::read(format, all[channel * per_column + block]))
+}
+
+/// Rounds `[K, N]` to blocks of 256 and packs them as [`pack_columns`] does.
+fn pack_super(w: &Tensor<'_>, format: SuperFormat) -> Vec<u32> {
+    let (k, n) = (w.shape.dims()[0], w.shape.dims()[1]);
+    pack_columns(format, (k, n), |channel, block| {
+        let at = |i: usize| w.data[(block * SUPER_BLOCK + i) * w.strides[0] + channel * w.strides[1]];
+        SuperBlock::round(format, &std::array::from_fn(at))
+    })
+}
+
+/// Packs `[K, N]`, of which `block_of` returns a block of a channel, in blocks of 32 channels: the lower four
+/// bits as in [`pack_blocks`], upper bits, and scales. K is a multiple of 256.
+///
+/// Each thread has a word of upper bits: of 32 of K with five bits, where pair `i` of the first 16 is in bits
+/// `i` and `i + 16`, and of the others in bits `i + 8` and `i + 24`; of 16 of K with six bits, in bits `2i`
+/// and `2i + 16` and the ones after them. Scales are f16 as in [`pack_blocks`], for every 16 of K with six
+/// bits, else followed by the negative minima of the same channels. Both are products, of which the file has
+/// the factors.
+fn pack_columns(
+    format: SuperFormat,
+    (k, n): (usize, usize),
+    block_of: impl Fn(usize, usize) -> SuperBlock,
+) -> Vec<u32> {
+    let blocks = k / SUPER_BLOCK;
+    let mut out = Vec::with_capacity(n.div_ceil(CHANNELS) * blocks * super_words(format));
+    let half = |x: f32| half::f16::from_f32(x.clamp(-65504.0, 65504.0));
+    for first in (0..n).step_by(CHANNELS) {
+        let column = |c: usize| -> Vec<SuperBlock> {
+            let of = |block| if first + c < n { block_of(first + c, block) } else { SuperBlock::ZERO };
+            (0..blocks).map(of).collect()
+        };
+        let columns: Vec<Vec<SuperBlock>> = (0..CHANNELS).map(column).collect();
+        let code = |d: usize, c: usize| u32::from(columns[c][d / SUPER_BLOCK].codes[d % SUPER_BLOCK]);
+        // The pairs of a thread.
+        let pairs = |depth: usize, g: usize, t: usize| -> [u32; 8] {
+            std::array::from_fn(|i| {
+                let (c, d) = (g + i % 2 * 8 + i / 4 * 16, depth + 4 * t + i / 2 % 2 * 2);
+                code(d, c) | code(d + 1, c) << 16
+            })
+        };
+        let threads = || (0..8).flat_map(|g| (0..4).map(move |t| (g, t)));
+        for depth in (0..k).step_by(DEPTH) {
+            for (g, t) in threads() {
+                let low = pairs(depth, g, t).map(|pair| pair & 0x000f_000f);
+                let word = |four: &[u32]| four.iter().enumerate().fold(0, |w, (i, p)| w | p << (4 * i));
+                out.extend([word(&low[..4]), word(&low[4..])]);
+            }
+        }
+        let (depth, bits) = match format {
+            SuperFormat::Q4K => (0, 0),
+            SuperFormat::Q5K => (2 * DEPTH, 1),
+            SuperFormat::Q6K => (DEPTH, 2),
+        };
+        for start in (0..k).step_by(depth.max(1)).filter(|_| bits > 0) {
+            for (g, t) in threads() {
+                let of = |at: usize| {
+                    let high = pairs(start + at, g, t).map(|pair| pair >> 4 & 0x000f_000f);
+                    high.iter().enumerate().fold(0, |w, (i, p)| w | p << (bits * i))
+                };
+                out.push(if bits == 1 { of(0) | of(DEPTH) << 8 } else { of(0) });
+            }
+        }
+        let step = if format == SuperFormat::Q6K { 16 } else { 32 };
+        for start in (0..k).step_by(step) {
+            let (block, s) = (start / SUPER_BLOCK, start % SUPER_BLOCK / step);
+            let scale =
+                |c: usize| half(columns[c][block].d.to_f32() * f32::from(columns[c][block].scales[s]));
+            let added =
+                |c: usize| half(-columns[c][block].e.to_f32() * f32::from(columns[c][block].minima[s]));
+            let pair = |a: half::f16, b: half::f16| u32::from(a.to_bits()) | u32::from(b.to_bits()) << 16;
+            for g in 0..8 {
+                out.extend([pair(scale(g), scale(g + 8)), pair(scale(g + 16), scale(g + 24))]);
+                if step == 32 {
+                    out.extend([pair(added(g), added(g + 8)), pair(added(g + 16), added(g + 24))]);
+                }
             }
         }
     }
@@ -444,7 +555,7 @@ mod tests {
             |d: usize, c: usize| if d.is_multiple_of(32) { 127 } else { (d * 7 + c * 3) as i32 % 255 - 127 };
         let power = |c: usize| 2f32.powi(c as i32 % 7 - 4);
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32 * power(i % n)).collect();
-        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q8_0);
+        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q8_0, None);
         // Three blocks of 16 of K and two of 32 for each block of channels.
         let words = 3 * 128 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q8_0)), (2 * words, 8 * words));
@@ -473,7 +584,7 @@ mod tests {
         let whole =
             |d: usize, c: usize| if d.is_multiple_of(32) { -8 } else { (d * 7 + c * 3) as i32 % 16 - 8 };
         let data: Vec<f32> = (0..k * n).map(|i| whole(i / n, i % n) as f32).collect();
-        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q4_0);
+        let packed = pack_blocks(&Tensor::new([k, n], &data), BlockFormat::Q4_0, None);
         let words = 3 * 64 + 2 * 16;
         assert_eq!((packed.len(), packed_bytes(k, n, Precision::Q4_0)), (2 * words, 8 * words));
         let pairs = |channels: usize, depth: usize, lane: usize, word: usize| {
@@ -490,6 +601,61 @@ mod tests {
         assert_eq!(half::f16::from_bits(scales as u16).to_f32(), 1.0);
     }
 
+    /// Every weight comes out of the words as `kernels/matmul.cu` takes them apart.
+    #[test]
+    fn blocks_of_256_have_pairs_where_threads_read_them() {
+        let (k, n) = (512, 35);
+        let data: Vec<f32> = (0..k * n).map(|i| (i as f32 * 0.7).sin() + 0.3 * (i as f32).cos()).collect();
+        let tensor = Tensor::new([n, k], &data).transpose();
+        for (format, precision) in
+            SuperFormat::ALL.into_iter().zip([Precision::Q4K, Precision::Q5K, Precision::Q6K])
+        {
+            let packed = pack_super(&tensor, format);
+            assert_eq!(4 * packed.len(), packed_bytes(k, n, precision), "{precision}");
+            let mut stored = vec![];
+            for block in data.as_chunks().0 {
+                SuperBlock::round(format, block).write(format, &mut stored);
+            }
+            let stored = Blocks { format: precision, shape: [n, k].into(), bytes: &stored };
+            assert!(packed == pack_stored(&stored, format), "{precision}");
+            let k_blocks = k / DEPTH;
+            let (per_plane, has_minima) =
+                (if format == SuperFormat::Q5K { 2 } else { 1 }, format != SuperFormat::Q6K);
+            let planes = if format == SuperFormat::Q4K { 0 } else { k_blocks / per_plane * 32 };
+            let (per_scale, scale_words) = if has_minima { (2, 4) } else { (1, 2) };
+            let all = k_blocks * 64 + planes + k_blocks / per_scale * 8 * scale_words;
+            for channel in 0..n {
+                let words = &packed[channel / CHANNELS * all..][..all];
+                let (c, mut weights) = (channel % CHANNELS, [0.0; SUPER_BLOCK]);
+                for d in 0..k {
+                    if d % SUPER_BLOCK == 0 {
+                        let part = data[channel * k + d..].first_chunk().expect("a block");
+                        SuperBlock::round(format, part).weights(format, &mut weights);
+                    }
+                    let (block, t, i) = (d / DEPTH, d % DEPTH / 4, c / 16 * 4 + d % 4 / 2 * 2 + c / 8 % 2);
+                    let (lane, upper) = (c % 8 * 4 + t, d % 2 * 16);
+                    let mut q = words[block * 64 + lane * 2 + i / 4] >> (4 * (i % 4) + upper) & 15;
+                    let high = |i: usize| words[k_blocks * 64 + block / per_plane * 32 + lane] >> (i + upper);
+                    q |= match format {
+                        SuperFormat::Q4K => 0,
+                        SuperFormat::Q5K => (high(i + block % 2 * 8) & 1) << 4,
+                        SuperFormat::Q6K => (high(2 * i) & 3) << 4,
+                    };
+                    let scales = &words[k_blocks * 64 + planes + block / per_scale * 8 * scale_words..]
+                        [c % 8 * scale_words..];
+                    let half =
+                        |at: usize| half::f16::from_bits((scales[at / 2] >> (at % 2 * 16)) as u16).to_f32();
+                    let got = match has_minima {
+                        true => half(c / 8) * q as f32 + half(4 + c / 8),
+                        false => half(c / 8) * (q as f32 - 32.0),
+                    };
+                    let want = weights[d % SUPER_BLOCK];
+                    assert!((got - want).abs() <= 2e-3, "{precision}: ({d}, {channel}) is {got}, not {want}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn transposed_views_pack_to_the_same() {
         let data: Vec<f32> = (0..6 * 4).map(|i| i as f32).collect();
@@ -501,7 +667,7 @@ mod tests {
             assert_eq!(4 * pack(&view, precision).len(), bytes_of(&w, Form::Packed(precision)));
         }
         for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
-            assert_eq!(pack_blocks(&view, format), pack_blocks(&plain, format));
+            assert_eq!(pack_blocks(&view, format, None), pack_blocks(&plain, format, None));
         }
     }
 

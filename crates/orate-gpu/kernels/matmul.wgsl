@@ -32,7 +32,7 @@ var<workgroup> b_tile: array<vec4<f32>, ${B_TILE}>;
 // Four columns of a row, and their scales.
 fn load_b(k: u32, quad: u32) -> Stored {
     let scales = scales_at(p.weight, k, p.k, p.stride) + 2u * quad;
-    return vec3<u32>(numbers_at(p.weight, k, quad, p.stride), matrix[scales], matrix[scales + 1u]);
+    return stored_at(numbers_at(p.weight, k, quad, p.k, p.stride), scales, p.k, p.stride);
 }
 //@ end
 

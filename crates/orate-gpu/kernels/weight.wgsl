@@ -5,11 +5,21 @@
 //   BLOCKS   signed integers, followed by all scales in f16, [⌈K⌉ / 32, stride]: 32 rows of a column share
 //            one. A weight is its integer times its scale. A word has the bytes of four columns, or with
 //            NIBBLES those of two rows, the first of them in the lower halves.
+//   SUPER    with BLOCKS and NIBBLES: numbers are not signed. With HIGH_BITS, upper bits follow all lower
+//   ones: a
+//            word has those of four columns of 8 / HIGH_BITS rows, the first of them lowest. The number 32 is
+//            zero with HIGH_BITS 2; otherwise scales are followed by as many addends.
 //
 // Offsets are in elements, or with BLOCKS in quarters of a word.
 
 //@ if BLOCKS
-alias Stored = vec3<u32>;
+struct Stored {
+    numbers: u32,
+    scales: vec2<u32>,
+//@ if ADDS
+    addends: vec2<u32>,
+//@ end
+}
 @group(1) @binding(0) var<storage, read> matrix: array<u32>;
 //@ else
 //@ if HALF
@@ -23,27 +33,61 @@ alias Stored = vec4<f32>;
 //@ if BLOCKS
 // Word with the scales of row `k`, starting at column 0.
 fn scales_at(weight: u32, k: u32, depth: u32, stride: u32) -> u32 {
-    let numbers = (depth + 127u) / 128u * 128u / ${ROWS_PER_WORD}u * (stride / 4u);
-    return weight / 4u + numbers + k / 32u * (stride / 2u);
+    let rows = (depth + 127u) / 128u * 128u;
+    let numbers = rows / ${ROWS_PER_WORD}u * (stride / 4u) + rows * ${HIGH_BITS}u / 8u * (stride / 4u);
+    return weight / 4u + numbers + k / ${PER_SCALE}u * (stride / 2u);
 }
 
-// Numbers of four columns of row `k`, in the upper bits of four bytes.
-fn numbers_at(weight: u32, k: u32, quad: u32, stride: u32) -> u32 {
+// Numbers of four columns of row `k`, in the upper bits of four bytes; with SUPER in the lower ones.
+fn numbers_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> u32 {
     let word = matrix[weight / 4u + k / ${ROWS_PER_WORD}u * (stride / 4u) + quad];
+//@ if SUPER
+    var numbers = (word >> (k % 2u * 4u)) & 0x0f0f0f0fu;
+//@ if HIGH
+    let high = matrix[weight / 4u + (depth / 2u + k / ${HIGH_ROWS}u) * (stride / 4u) + quad];
+    numbers |= ((high >> (k % ${HIGH_ROWS}u * ${HIGH_BITS}u)) & ${HIGH_MASK}u) << 4u;
+//@ end
+    return numbers;
+//@ else
 //@ if NIBBLES
     return word << (4u - k % 2u * 4u);
 //@ else
     return word;
 //@ end
+//@ end
+}
+
+// Numbers of four columns with the scales at `scales`.
+fn stored_at(numbers: u32, scales: u32, depth: u32, stride: u32) -> Stored {
+    var s: Stored;
+    s.numbers = numbers;
+    s.scales = vec2<u32>(matrix[scales], matrix[scales + 1u]);
+//@ if ADDS
+    let addends = scales + depth / ${PER_SCALE}u * (stride / 2u);
+    s.addends = vec2<u32>(matrix[addends], matrix[addends + 1u]);
+//@ end
+    return s;
 }
 //@ end
 
 // Four elements of the weight.
 fn widen(w: Stored) -> vec4<f32> {
 //@ if BLOCKS
-    let upper = bitcast<vec4<i32>>(vec4<u32>(w.x << 24u, w.x << 16u, w.x << 8u, w.x));
+    let n = w.numbers;
+    let scales = vec4<f32>(unpack2x16float(w.scales.x), unpack2x16float(w.scales.y));
+//@ if SUPER
+    let numbers = vec4<f32>(vec4<u32>(n, n >> 8u, n >> 16u, n >> 24u) & vec4<u32>(255u));
+//@ if ADDS
+    let addends = vec4<f32>(unpack2x16float(w.addends.x), unpack2x16float(w.addends.y));
+    return fma(numbers, scales, addends);
+//@ else
+    return (numbers - vec4<f32>(32.0)) * scales;
+//@ end
+//@ else
+    let upper = bitcast<vec4<i32>>(vec4<u32>(n << 24u, n << 16u, n << 8u, n));
     let numbers = upper >> vec4<u32>(${DROPPED_BITS}u);
-    return vec4<f32>(numbers) * vec4<f32>(unpack2x16float(w.y), unpack2x16float(w.z));
+    return vec4<f32>(numbers) * scales;
+//@ end
 //@ else
 //@ if BF16
     let words = vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);

@@ -14,10 +14,10 @@ fn load_weights(group: u32, weight: u32, col: u32, depth: u32, stride: u32) -> W
 //@ if BLOCKS
     // Four rows share their scales.
     let scales = scales_at(weight, 4u * group, depth, stride) + col / 2u;
-    let low = matrix[scales];
-    let high = matrix[scales + 1u];
+    var s = stored_at(0u, scales, depth, stride);
 //@ for c 4
-    w.w_${c} = widen(vec3<u32>(numbers_at(weight, 4u * group + ${c}u, col / 4u, stride), low, high));
+    s.numbers = numbers_at(weight, 4u * group + ${c}u, col / 4u, depth, stride);
+    w.w_${c} = widen(s);
 //@ end
 //@ else
     let at = (weight + col) / 4u + group * stride;

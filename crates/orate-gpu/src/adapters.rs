@@ -15,9 +15,10 @@ pub(crate) fn wanted() -> Features {
 /// Weight formats of a device. Nearly all devices can unpack f16, whether or not they compute in it; bf16
 /// needs only a shift. Scales of blocks are f16.
 pub(crate) fn precisions(adapter: &Adapter) -> &'static [Precision] {
+    use Precision::{Bf16, F16, F32, Q4_0, Q4K, Q5K, Q6K, Q8_0};
     match adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::SHADER_F16_IN_F32) {
-        true => &[Precision::F32, Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4_0],
-        false => &[Precision::F32, Precision::Bf16],
+        true => &[F32, F16, Bf16, Q8_0, Q6K, Q5K, Q4K, Q4_0],
+        false => &[F32, Bf16],
     }
 }
 

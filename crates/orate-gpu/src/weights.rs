@@ -5,9 +5,10 @@ use crate::gpu::Gpu;
 use crate::parallel;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
-use orate_graph::blocks::{BLOCK, BlockFormat, larger};
+use orate_graph::blocks::{BLOCK, BlockFormat, SUPER_BLOCK, SuperBlock, SuperFormat, larger};
 use orate_graph::{
-    DType, DeviceError, GraphError, RopeScaling, Tensor, Weight, WeightLoader, rope_frequencies,
+    Blocks, DType, DeviceError, GraphError, Precision, RopeScaling, Tensor, Weight, WeightLoader,
+    rope_frequencies,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,16 +39,25 @@ pub(crate) enum Element {
     /// Integers in blocks: [`BLOCK`] rows of a column share a scale in f16. All integers come first, then all
     /// scales.
     Blocks(BlockFormat),
+    /// Integers of blocks of 256 rows: all lower four bits, all upper bits, then all scales in f16, those of
+    /// [`per_scale`] rows each, and unless they have 6 bits as many addends.
+    Super(SuperFormat),
+}
+
+/// Rows that share a scale.
+fn per_scale(format: SuperFormat) -> usize {
+    if format == SuperFormat::Q6K { 16 } else { BLOCK }
 }
 
 impl Element {
-    /// Elements per 4-byte word: neighboring columns, the first one lowest; for q4_0, four columns of two
-    /// rows.
+    /// Elements per 4-byte word: neighboring columns, the first one lowest; with four bits, four columns of
+    /// two rows.
     pub fn per_word(self) -> usize {
         match self {
             Element::F32 => 1,
             Element::F16 | Element::Bf16 => 2,
             Element::Blocks(format) => format.per_word(),
+            Element::Super(_) => BlockFormat::Q4_0.per_word(),
         }
     }
 
@@ -58,8 +68,16 @@ impl Element {
 
     /// 4-byte words for `rows` and `columns`, which are whole blocks.
     fn words(self, [rows, columns]: [usize; 2]) -> usize {
-        let scales = if let Element::Blocks(_) = self { rows / BLOCK * columns / 2 } else { 0 };
-        rows * columns / self.per_word() + scales
+        let more = match self {
+            Element::Blocks(_) => rows / BLOCK * columns / 2,
+            Element::Super(format) => {
+                let high = rows * columns * (format.bits() as usize - 4) / 32;
+                let both = if format == SuperFormat::Q6K { 1 } else { 2 };
+                high + both * (rows / per_scale(format)) * columns / 2
+            }
+            _ => 0,
+        };
+        rows * columns / self.per_word() + more
     }
 }
 
@@ -107,8 +125,35 @@ impl Form {
             let frequencies = rope_frequencies(f64::from_bits(base), scaling, w.shape().len());
             return Ok(frequencies.into_iter().flat_map(fractional_turns).collect());
         }
+        if let Form::Padded(Element::Super(format), to) = self {
+            let (k, n) = (w.shape().dims()[0], w.shape().dims()[1]);
+            let columns = n.next_multiple_of(to[1]);
+            if let Some(stored) = w.column_blocks(precision_of(format), source) {
+                let all: Vec<&[u8]> = stored.bytes.chunks_exact(format.bytes()).collect();
+                let of = |column: usize, block: usize| {
+                    let bytes = (column < n).then(|| all[column * (k / SUPER_BLOCK) + block]);
+                    bytes.map_or(SuperBlock::ZERO, |bytes| SuperBlock::read(format, bytes))
+                };
+                return Ok(super_blocks(format, (k, columns), of));
+            }
+            let t = w.evaluate(source)?;
+            let of = |column: usize, block: usize| {
+                let at = |i: usize| t.data[(block * SUPER_BLOCK + i) * t.strides[0] + column * t.strides[1]];
+                match column < n {
+                    true => SuperBlock::round(format, &std::array::from_fn(at)),
+                    false => SuperBlock::ZERO,
+                }
+            };
+            return Ok(super_blocks(format, (k, columns), of));
+        }
         let t = w.evaluate(source)?.contiguous();
         Ok(match self {
+            Form::Padded(Element::Blocks(format), to) => {
+                let precision = if format == BlockFormat::Q8_0 { Precision::Q8_0 } else { Precision::Q4_0 };
+                let (columns, stored) =
+                    (t.shape.dims()[1].next_multiple_of(to[1]), w.column_blocks(precision, source));
+                blocks(&padded(&t, to), columns, format, stored.as_ref())
+            }
             Form::Padded(element, to) => {
                 packed(&padded(&t, to), t.shape.dims()[1].next_multiple_of(to[1]), element).map_err(
                     |problem| GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem },
@@ -140,7 +185,7 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
     let (beyond, name, end) = match element {
         Element::F32 => return Ok(floats.iter().map(|x| x.to_bits()).collect()),
-        Element::Blocks(format) => return Ok(blocks(floats, columns, format)),
+        Element::Blocks(_) | Element::Super(_) => unreachable!("blocks are packed by functions of their own"),
         Element::F16 => {
             let halves: &mut [f16] = halves.reinterpret_cast_mut();
             halves.convert_from_f32_slice(floats);
@@ -169,15 +214,20 @@ fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, 
     }
 }
 
-/// Rounds whole blocks of rows: returns all numbers, then all scales.
-fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
+/// Rounds whole blocks of rows: returns all numbers, then all scales. Blocks of a file keep its scales, so
+/// numbers are those of the file.
+fn blocks(floats: &[f32], columns: usize, format: BlockFormat, stored: Option<&Blocks<'_>>) -> Vec<u32> {
     let (mut words, mut scales) = (Vec::with_capacity(floats.len() / format.per_word()), vec![]);
-    for block in floats.chunks_exact(BLOCK * columns) {
+    for (i, block) in floats.chunks_exact(BLOCK * columns).enumerate() {
         let mut largest = vec![0f32; columns];
         for row in block.chunks_exact(columns) {
             largest.iter_mut().zip(row).for_each(|(m, x)| *m = larger(*m, *x));
         }
-        let own: Vec<f16> = largest.iter().map(|x| format.scale(*x)).collect();
+        let scale = |(column, largest): (usize, &f32)| match stored {
+            Some(stored) => stored.scale(column, i),
+            None => format.scale(*largest),
+        };
+        let own: Vec<f16> = largest.iter().enumerate().map(scale).collect();
         let round = |row: &[f32]| -> Vec<u8> {
             row.iter().zip(&own).map(|(x, scale)| format.number(*x, *scale) as u8).collect()
         };
@@ -196,6 +246,48 @@ fn blocks(floats: &[f32], columns: usize, format: BlockFormat) -> Vec<u32> {
     let pair = |two: &[f16; 2]| u32::from(two[0].to_bits()) | u32::from(two[1].to_bits()) << 16;
     words.extend(scales.as_chunks().0.iter().map(pair));
     words
+}
+
+fn precision_of(format: SuperFormat) -> Precision {
+    match format {
+        SuperFormat::Q4K => Precision::Q4K,
+        SuperFormat::Q5K => Precision::Q5K,
+        SuperFormat::Q6K => Precision::Q6K,
+    }
+}
+
+/// Packs `[K, columns]`, of which `of` returns a block of a column; K is a multiple of 256, and `columns` of
+/// 4. See [`Element::Super`].
+fn super_blocks(
+    format: SuperFormat,
+    (k, columns): (usize, usize),
+    of: impl Fn(usize, usize) -> SuperBlock,
+) -> Vec<u32> {
+    let (bits, step) = (format.bits() as usize - 4, per_scale(format));
+    let (low, high, scales) = (k * columns / 2, k * columns * bits / 8, k / step * columns);
+    let has_addends = format != SuperFormat::Q6K;
+    let mut bytes = vec![0_u8; low + high + 2 * scales * if has_addends { 2 } else { 1 }];
+    let half = |x: f32| f16::from_f32(x.clamp(-65504.0, 65504.0)).to_le_bytes();
+    for (column, block) in (0..columns).flat_map(|c| (0..k / SUPER_BLOCK).map(move |b| (c, b))) {
+        let of = of(column, block);
+        for (i, code) in of.codes.iter().enumerate() {
+            let row = block * SUPER_BLOCK + i;
+            bytes[row / 2 * columns + column] |= (code & 15) << (row % 2 * 4);
+            if bits > 0 {
+                let rows = 8 / bits;
+                bytes[low + row / rows * columns + column] |= code >> 4 << (row % rows * bits);
+            }
+        }
+        for s in 0..SUPER_BLOCK / step {
+            let at = low + high + 2 * ((block * SUPER_BLOCK / step + s) * columns + column);
+            bytes[at..at + 2].copy_from_slice(&half(of.d.to_f32() * f32::from(of.scales[s])));
+            if has_addends {
+                let addend = half(-of.e.to_f32() * f32::from(of.minima[s]));
+                bytes[at + 2 * scales..][..2].copy_from_slice(&addend);
+            }
+        }
+    }
+    bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
 
 /// Weights that a step reads: matrices, mostly one, and vectors that are stored together.

@@ -6,6 +6,12 @@
 //! | --- | --- | --- |
 //! | `q8_0` | −127 … 127 | largest magnitude / 127 |
 //! | `q4_0` | −8 … 7 | number of largest magnitude / −8 |
+//!
+//! Those of 256 weights, whose scales are rounded too, are in [`SuperBlock`].
+
+mod super_block;
+
+pub use super_block::{SUPER_BLOCK, SuperBlock, SuperFormat};
 
 use crate::Precision;
 pub use crate::shape::BLOCK;
@@ -21,12 +27,12 @@ pub enum BlockFormat {
 }
 
 impl BlockFormat {
-    /// The blocks of a precision; `None` if its weights are numbers of their own.
+    /// The blocks of 32 of a precision; `None` if it has none.
     pub fn of(precision: Precision) -> Option<BlockFormat> {
         match precision {
             Precision::Q8_0 => Some(BlockFormat::Q8_0),
             Precision::Q4_0 => Some(BlockFormat::Q4_0),
-            Precision::F32 | Precision::Tf32 | Precision::F16 | Precision::Bf16 => None,
+            _ => None,
         }
     }
 

@@ -56,4 +56,4 @@ pub use plan::{Plan, Roofline, Step, Target, launches_of, several};
 pub use precision::{CacheFormat, Precision, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape, ValueInfo};
-pub use weight::{Halves, Tensor, Weight, WeightLoader};
+pub use weight::{Blocks, Halves, Tensor, Weight, WeightLoader};

@@ -342,7 +342,7 @@ pub enum Op {
         /// only without a mask and relative terms.
         bias: bool,
         /// Whether the precision of weights holds here too: where a device rounds weights, it may round these
-        /// operands to as many bits, to f16 for q8_0 and q4_0. Else it computes in f32.
+        /// operands to as many bits, to f16 for blocks. Else it computes in f32.
         follows_weights: bool,
     },
     /// q `[B, T, H·D]`, p `[1, 2T − 1, H·D]` → `[B, H, T, T]`: scores of relative positions, for the bias of

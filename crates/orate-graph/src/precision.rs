@@ -1,7 +1,9 @@
 //! Number formats: of matmuls, as the user asked for them, tensor by tensor, and of keys and values.
 
+use crate::blocks::SUPER_BLOCK;
 use crate::shape::BLOCK;
 use crate::{ConvGeometry, DType, Op, Weight};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 named! {
@@ -20,6 +22,14 @@ named! {
         /// Weights stored in blocks of 32 along K with 8 bits each and a scale; on a CPU the other operand is
         /// rounded likewise when it is multiplied.
         Q8_0 = "q8_0",
+        /// Weights stored in blocks of 256 along K with 6 bits each, a scale of 8 bits for every 16 and one
+        /// for all; otherwise as `q8_0`.
+        Q6K = "q6_k",
+        /// Weights stored in blocks of 256 along K with 5 bits each, scale and minimum of 6 bits for every 32
+        /// and one of both for all; otherwise as `q8_0`.
+        Q5K = "q5_k",
+        /// As `q5_k` with 4 bits.
+        Q4K = "q4_k",
         /// Weights stored in blocks of 32 along K with 4 bits each and a scale; on a CPU the other operand is
         /// rounded to blocks of 8 bits when it is multiplied.
         Q4_0 = "q4_0",
@@ -29,6 +39,21 @@ named! {
 impl Precision {
     /// Those that are numbers of their own, not blocks.
     pub const FLOATS: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
+
+    /// Weights of a column that share a scale; 1 for numbers of their own.
+    pub fn block(self) -> usize {
+        match self {
+            Precision::F32 | Precision::Tf32 | Precision::F16 | Precision::Bf16 => 1,
+            Precision::Q8_0 | Precision::Q4_0 => BLOCK,
+            Precision::Q6K | Precision::Q5K | Precision::Q4K => SUPER_BLOCK,
+        }
+    }
+
+    /// The format for columns of `k` weights of which blocks must not straddle two: blocks of 256 that do not
+    /// fit become `q8_0`.
+    fn fitting(self, k: usize) -> Precision {
+        if self.block() == SUPER_BLOCK && !k.is_multiple_of(SUPER_BLOCK) { Precision::Q8_0 } else { self }
+    }
 }
 
 named! {
@@ -65,6 +90,8 @@ impl CacheFormat {
 pub struct PrecisionPolicy {
     /// The format.
     pub precision: Precision,
+    /// Formats of single weights in place of `precision`, by name: those in which a file stores them.
+    pub stored: BTreeMap<String, Precision>,
     /// Patterns of weight names that get it; without any, all weights do. `*` stands for any characters.
     pub allow: Vec<String>,
     /// Patterns of weight names that do not, whatever `allow` says.
@@ -77,12 +104,25 @@ impl PrecisionPolicy {
         PrecisionPolicy { precision, ..Default::default() }
     }
 
-    /// The format in which a matmul by `weight` is computed.
+    /// All formats that a weight may have, the most exact first, `f32` among them.
+    pub fn formats(&self) -> Vec<Precision> {
+        let mut all = vec![Precision::F32, self.precision];
+        all.extend(self.stored.values());
+        if all.iter().any(|p| p.block() == SUPER_BLOCK) {
+            all.push(Precision::Q8_0);
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The format in which a matmul by `weight` `[K, N]` is computed.
     pub fn of(&self, weight: &Weight) -> Precision {
         let name = weight.first_name().unwrap_or_default();
         let any = |patterns: &[String]| patterns.iter().any(|p| name_matches(p, name));
         if (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny) {
-            self.precision
+            let precision = self.stored.get(name).copied().unwrap_or(self.precision);
+            precision.fitting(weight.shape().dims().first().copied().unwrap_or(1))
         } else {
             Precision::F32
         }
@@ -91,9 +131,10 @@ impl PrecisionPolicy {
     /// The format in which the weights of a matmul, or of a convolution, are kept. A block may not straddle
     /// two taps of a convolution, so one whose width does not fit stays in f32.
     pub fn of_matmul(&self, weight: &Weight, conv: Option<&ConvGeometry>) -> Precision {
-        let asked = self.of(weight);
-        let fits = conv.is_none_or(|g| (weight.shape().dims()[0] / g.taps).is_multiple_of(BLOCK));
-        if fits || Precision::FLOATS.contains(&asked) { asked } else { Precision::F32 }
+        let channels = weight.shape().dims()[0] / conv.map_or(1, |g| g.taps);
+        let asked = self.of(weight).fitting(channels);
+        let fits = conv.is_none() || channels.is_multiple_of(asked.block());
+        if fits { asked } else { Precision::F32 }
     }
 
     /// The format in which an op's weights are kept; `None` for ops other than matmul and convolution.
@@ -109,6 +150,11 @@ impl PrecisionPolicy {
 impl fmt::Display for PrecisionPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.precision.fmt(f)?;
+        let others: BTreeSet<_> = self.stored.values().filter(|p| **p != self.precision).collect();
+        if !others.is_empty() {
+            let names: Vec<&str> = others.into_iter().map(|p| p.name()).collect();
+            write!(f, " with {} as stored", names.join(", "))?;
+        }
         if self.precision == Precision::F32 {
             return Ok(());
         }
@@ -155,6 +201,7 @@ mod tests {
             precision: Precision::F16,
             allow: vec!["tts.ae.*".into()],
             deny: vec!["*.head.*".into()],
+            ..Default::default()
         };
         let of = |name: &str| policy.of(&Weight::named(name, [1, 1]).transpose());
         assert_eq!(of("tts.ae.convnext.0"), Precision::F16);
@@ -162,6 +209,23 @@ mod tests {
         assert_eq!(of("tts.ttl.x"), Precision::F32);
         assert_eq!(policy.to_string(), "f16 for tts.ae.* but not for *.head.*");
         assert_eq!("bf16".parse(), Ok(Precision::Bf16));
+    }
+
+    #[test]
+    fn stored_formats_come_first_where_their_blocks_fit() {
+        use Precision::{F32, Q4_0, Q4K, Q6K, Q8_0};
+        let stored = [("a".to_owned(), Q6K), ("b".to_owned(), Q4_0)].into();
+        let policy = PrecisionPolicy { precision: Q4K, stored, ..Default::default() };
+        let of = |name: &str, k: usize| policy.of(&Weight::named(name, [3, k]).transpose());
+        assert_eq!([of("a", 512), of("b", 512), of("c", 512)], [Q6K, Q4_0, Q4K]);
+        assert_eq!([of("a", 96), of("b", 96), of("c", 96)], [Q8_0, Q4_0, Q8_0]);
+        let conv = |channels: usize, taps: usize| {
+            let geometry = ConvGeometry::symmetric(taps, 1);
+            policy.of_matmul(&Weight::named("a", [channels * taps, 3]), Some(&geometry))
+        };
+        assert_eq!([conv(256, 3), conv(64, 8), conv(16, 16)], [Q6K, Q8_0, F32]);
+        assert_eq!(policy.to_string(), "q4_k with q6_k, q4_0 as stored");
+        assert_eq!(policy.formats(), [F32, Q8_0, Q6K, Q4K, Q4_0]);
     }
 
     #[test]

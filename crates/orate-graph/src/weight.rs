@@ -4,7 +4,7 @@
 //! evaluated once, when a plan is loaded. Two uses of the same expression share one copy on the device,
 //! because the expression's text is its key.
 
-use crate::{DType, GraphError, Result, Shape};
+use crate::{DType, GraphError, Precision, Result, Shape};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -253,6 +253,14 @@ impl Weight {
         })
     }
 
+    /// The blocks of a matrix `[K, N]` whose columns are rows of a file, if that has them in this format.
+    pub fn column_blocks<'s>(&self, format: Precision, source: &'s dyn WeightLoader) -> Option<Blocks<'s>> {
+        let blocks = source.blocks(self.transposed_name()?)?;
+        let &[k, n] = self.shape().dims() else { return None };
+        (blocks.format == format && blocks.shape == [n, k].into() && k.is_multiple_of(format.block()))
+            .then_some(blocks)
+    }
+
     /// Computes the tensor. Named tensors are borrowed from `source` where it can lend them, transposes are
     /// strides, and everything else is a new tensor.
     ///
@@ -401,6 +409,12 @@ pub trait WeightLoader: Sync {
         None
     }
 
+    /// The tensor called `name` as its file has it, where that is blocks.
+    fn blocks(&self, name: &str) -> Option<Blocks<'_>> {
+        let _ = name;
+        None
+    }
+
     /// Says that the tensor called `name` was read and is not needed for now, so that what was read of its
     /// file may leave memory.
     fn release(&self, name: &str) {
@@ -417,6 +431,30 @@ pub struct Halves<'a> {
     pub shape: Shape,
     /// Two bytes for each element, in logical order, the lower one first.
     pub bytes: &'a [u8],
+}
+
+/// A tensor of blocks as its file has it, in ggml's layout.
+#[derive(Clone, Debug)]
+pub struct Blocks<'a> {
+    /// A format of blocks.
+    pub format: Precision,
+    /// Extents, slowest first; rows are whole blocks.
+    pub shape: Shape,
+    /// The blocks in logical order.
+    pub bytes: &'a [u8],
+}
+
+impl Blocks<'_> {
+    /// Scale of block `block` of row `row` of a matrix in `q8_0` or `q4_0`; 0 beyond its ends.
+    pub fn scale(&self, row: usize, block: usize) -> half::f16 {
+        let blocks = self.shape.last() / self.format.block();
+        let size = self.bytes.len() / (self.shape.len() / self.format.block()).max(1);
+        let at = (row * blocks + block) * size;
+        match self.bytes.get(at..at + 2) {
+            Some(&[a, b]) if block < blocks => half::f16::from_le_bytes([a, b]),
+            _ => half::f16::ZERO,
+        }
+    }
 }
 
 /// A host tensor of floats, possibly a transposed view.

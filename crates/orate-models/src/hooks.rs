@@ -47,9 +47,9 @@ impl Limit {
             Precision::F32 => Limit::Error(GPU_TOLERANCE),
             Precision::Tf32 | Precision::F16 => Limit::WaveformSnr(50.0),
             Precision::Bf16 => Limit::WaveformSnr(40.0),
-            // q8_0 and q4_0 are for models trained with them: others are shown, and only noise is refused.
+            // Blocks are for models trained with them: others are shown, and only noise is refused.
             Precision::Q8_0 => Limit::WaveformSnr(20.0),
-            Precision::Q4_0 => Limit::WaveformSnr(0.0),
+            Precision::Q6K | Precision::Q5K | Precision::Q4K | Precision::Q4_0 => Limit::WaveformSnr(0.0),
         }
     }
 

@@ -21,7 +21,7 @@ pub mod supertonic;
 mod voice;
 
 pub use error::{ErrorKind, ModelError};
-pub use loader::Loader;
+pub use loader::{Loader, format_of};
 pub use model::{
     Chunk, Chunks, Cloning, Conversion, Description, Facts, Family, FinishReason, Footprint, Lap, Laps,
     MatmulSize, Model, ModelFiles, Opening, Packing, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,

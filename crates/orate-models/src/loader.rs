@@ -1,9 +1,21 @@
 //! Weight files as the source of graph weights.
 
-use orate_graph::{GraphError, Halves, Result, Shape, Tensor, WeightLoader};
+use orate_graph::{Blocks, GraphError, Halves, Precision, Result, Shape, Tensor, WeightLoader};
 use orate_weights::{DType, TensorRef, WeightSource};
 use std::borrow::Cow;
 use std::sync::Arc;
+
+/// The format in which matmuls compute with blocks of a type as they are.
+pub fn format_of(dtype: DType) -> Option<Precision> {
+    Some(match dtype {
+        DType::Q8_0 => Precision::Q8_0,
+        DType::Q6K => Precision::Q6K,
+        DType::Q5K => Precision::Q5K,
+        DType::Q4K => Precision::Q4K,
+        DType::Q4_0 => Precision::Q4_0,
+        _ => return None,
+    })
+}
 
 /// Lends a file's tensors to graphs as floats: `f32` without a copy where the file is aligned, everything
 /// else expanded.
@@ -56,6 +68,13 @@ impl WeightLoader for Loader {
             _ => return None,
         };
         Some(Halves { dtype, shape: t.shape.into(), bytes: t.bytes })
+    }
+
+    fn blocks(&self, name: &str) -> Option<Blocks<'_>> {
+        let t = self.0.get(name).ok().filter(TensorRef::is_contiguous)?;
+        let format = format_of(t.dtype)?;
+        let whole = t.shape.last().is_some_and(|n| n.is_multiple_of(format.block()));
+        whole.then(|| Blocks { format, shape: t.shape.into(), bytes: t.bytes })
     }
 
     fn release(&self, name: &str) {

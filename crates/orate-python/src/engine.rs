@@ -18,8 +18,9 @@ use std::path::PathBuf;
 /// `model` is a folder, a file, or the name of a pulled model; without, the built-in English voice is opened.
 /// `device` is "auto", "cpu", "gpu", "cuda", "vulkan", "metal" or "dx12", GPUs with a number if there are
 /// several: "cuda:1". `threads` and `isa` are for the CPU. `precision` is the format of weights:
-/// "stored", "f32", "tf32", "f16", "bf16", "q8_0", "q4_0" or "auto"; `kv` that of the KV cache. `cache` is a
-/// folder for compiled kernels. With `allow_fallback`, the CPU replaces a device that cannot run the model.
+/// "stored", "f32", "tf32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0" or "auto"; `kv` that of the
+/// KV cache. `cache` is a folder for compiled kernels. With `allow_fallback`, the CPU replaces a device that
+/// cannot run the model.
 ///
 /// >>> import orate
 /// >>> engine = orate.Engine()

@@ -21,6 +21,7 @@ pub mod layouts;
 pub mod random;
 pub mod sampling;
 pub mod shapes;
+mod stored_blocks;
 pub mod tolerance;
 
 pub use cases::{Case, NOT_BUILT_ON_GPUS, fused_cases, growing_scores, harvest, op_cases, op_cases_built};
@@ -34,3 +35,4 @@ pub use device::{FusingDevice, ReferenceDevice};
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};
 pub use shapes::ShapesOnly;
+pub use stored_blocks::check_stored_blocks;

@@ -70,13 +70,13 @@ pub fn compact_step(dtype: DType) -> f64 {
 /// for the scores in the exponents of these.
 ///
 /// Roundings of many keys cancel: the largest error of tiles that round all three is 0.5 to 1.0 times one
-/// rounding, so bfloat16 in place of f16, eight times as much, exceeds the limit. q8_0 and q4_0 say how
+/// rounding, so bfloat16 in place of f16, eight times as much, exceeds the limit. Formats of blocks say how
 /// weights are stored; operands of attention have no blocks and are rounded to f16.
 pub fn of_rounded_attention(graph: &Graph, precision: Precision) -> f64 {
     let rounding = match precision {
         Precision::F32 => 0.0,
-        Precision::Tf32 | Precision::F16 | Precision::Q8_0 | Precision::Q4_0 => 2f64.powi(-11),
         Precision::Bf16 => 2f64.powi(-8),
+        _ => 2f64.powi(-11),
     };
     let rounded =
         graph.nodes().iter().filter(|n| matches!(n.op, Op::Attention { follows_weights: true, .. }));

@@ -20,6 +20,7 @@
 pub mod encode;
 
 use half::f16;
+use orate_graph::blocks::{SuperBlock, SuperFormat};
 
 use crate::{DType, q8_0};
 
@@ -47,9 +48,9 @@ pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::Iq4Nl => |b, y| nibbles(&b[2..], y, |n| half(b, 0) * table(n)),
         DType::Q2K => q2_k,
         DType::Q3K => q3_k,
-        DType::Q4K => q4_k,
-        DType::Q5K => q5_k,
-        DType::Q6K => q6_k,
+        DType::Q4K => |b, y| super_block(SuperFormat::Q4K, b, y),
+        DType::Q5K => |b, y| super_block(SuperFormat::Q5K, b, y),
+        DType::Q6K => |b, y| super_block(SuperFormat::Q6K, b, y),
         DType::Iq4Xs => iq4_xs,
         other => unreachable!("{other} has no blocks"),
     };
@@ -100,42 +101,9 @@ fn q3_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Scale and minimum of a sub-block of `q4_K` and `q5_K`, of 6 bits each in 12 bytes.
-fn six_bits(scales: &[u8], s: usize) -> (u8, u8) {
-    match s < 4 {
-        true => (scales[s] & 63, scales[s + 4] & 63),
-        false => (scales[s + 4] & 15 | scales[s - 4] >> 6 << 4, scales[s + 4] >> 4 | scales[s] >> 6 << 4),
-    }
-}
-
-fn q4_k(block: &[u8], out: &mut [f32]) {
-    with_minima(block, &block[16..144], out, |_, _| 0);
-}
-
-fn q5_k(block: &[u8], out: &mut [f32]) {
-    with_minima(block, &block[48..176], out, |s, l| (block[16 + l] >> s & 1) << 4);
-}
-
-fn with_minima(block: &[u8], nibbles: &[u8], out: &mut [f32], high: impl Fn(usize, usize) -> u8) {
-    let (d, e, scales) = (half(block, 0), half(block, 2), &block[4..16]);
-    for (s, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let (scale, minimum) = six_bits(scales, s);
-        let (scale, minimum) = (d * f32::from(scale), e * f32::from(minimum));
-        for (l, y) in values.iter_mut().enumerate() {
-            let q = nibbles[32 * (s / 2) + l] >> (4 * (s % 2)) & 15 | high(s, l);
-            *y = scale * f32::from(q) - minimum;
-        }
-    }
-}
-
-fn q6_k(block: &[u8], out: &mut [f32]) {
-    let (low, high, scales, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
-    for (i, y) in out.iter_mut().enumerate() {
-        let (h, j, l) = (i / 128, i / 32 % 4, i % 32);
-        let nibble = low[64 * h + 32 * (j % 2) + l] >> (4 * (j / 2)) & 15;
-        let q = nibble | (high[32 * h + l] >> (2 * j) & 3) << 4;
-        *y = d * f32::from(scales[i / 16] as i8) * (f32::from(q) - 32.0);
-    }
+fn super_block(format: SuperFormat, block: &[u8], out: &mut [f32]) {
+    let out = out.as_chunks_mut().0.first_mut().expect("as many values as a block has");
+    SuperBlock::read(format, block).weights(format, out);
 }
 
 fn iq4_xs(block: &[u8], out: &mut [f32]) {

@@ -174,9 +174,9 @@ impl fmt::Display for DeviceChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrecisionChoice {
-    /// As the weights are stored: `f32`, but for GGUF files of blocks `q8_0`, or `q4_0` where most of them
-    /// are that. All other blocks become `q8_0`, which adds next to no error to theirs. The patterns are
-    /// those of a policy.
+    /// As the weights are stored: `f32`, but for GGUF files of blocks each weight in its own of `q8_0`,
+    /// `q6_k`, `q5_k`, `q4_k` and `q4_0`. All other blocks become `q8_0`, which adds next to no error to
+    /// theirs. The patterns are those of a policy.
     Stored {
         /// Patterns of weight names that get the format; without any, those that take the model's time.
         allow: Vec<String>,

@@ -7,6 +7,7 @@ use orate_graph::{
 };
 use orate_models::{Facts, MatmulSize, ModelFiles};
 use orate_weights::WeightSource;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ pub(crate) struct Product {
 
 /// The policy that was asked for, or the patterns of one that probes complete.
 ///
-/// Where it names no weights, q8_0, q4_0 and what probes choose apply to those in
+/// Where it names no weights, formats of blocks and what probes choose apply to those in
 /// `Facts::precision_scope` only.
 ///
 /// # Errors
@@ -43,15 +44,15 @@ pub(crate) struct Product {
 pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result<PrecisionPolicy> {
     let (mut policy, is_scoped) = match choice.clone() {
         PrecisionChoice::Stored { allow, deny } => {
-            let precision = stored_blocks(files).unwrap_or_default();
-            (PrecisionPolicy { precision, allow, deny }, precision != Precision::F32)
+            let (precision, stored) = stored_blocks(files).unwrap_or_default();
+            (PrecisionPolicy { precision, stored, allow, deny }, precision != Precision::F32)
         }
         PrecisionChoice::Exactly(policy) => {
             let is_block = !Precision::FLOATS.contains(&policy.precision);
             (policy, is_block)
         }
         PrecisionChoice::Auto { allow, deny } => {
-            (PrecisionPolicy { precision: Precision::F32, allow, deny }, true)
+            (PrecisionPolicy { allow, deny, ..Default::default() }, true)
         }
     };
     let names = files.weights().names();
@@ -70,11 +71,11 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
     Ok(policy)
 }
 
-/// The blocks that are nearest to those of a model's weights, if most of its matrices are stored in blocks
-/// and its family computes in them.
-fn stored_blocks(files: &dyn ModelFiles) -> Option<Precision> {
+/// The formats of a model's matrices that are stored in blocks, and the one of most of them, if most of its
+/// matrices are and its family computes in blocks. What devices have no kernels for becomes `q8_0`.
+fn stored_blocks(files: &dyn ModelFiles) -> Option<(Precision, BTreeMap<String, Precision>)> {
     let (weights, scope) = (files.weights(), files.facts().precision_scope);
-    let (mut all, mut blocks, mut q4_0) = (0, 0, 0);
+    let (mut all, mut by_format, mut stored) = (0, BTreeMap::new(), BTreeMap::new());
     // Tables of embeddings are looked up and not multiplied.
     let counts = |name: &&str| {
         !name.contains("emb")
@@ -83,17 +84,19 @@ fn stored_blocks(files: &dyn ModelFiles) -> Option<Precision> {
     if !files.computes_in_blocks() {
         return None;
     }
-    for info in weights.names().into_iter().filter(counts).filter_map(|name| weights.info(name)) {
-        let len = if info.shape.len() > 1 { info.len() } else { 0 };
-        all += len;
-        blocks += if info.dtype.is_quantized() { len } else { 0 };
-        q4_0 += if info.dtype == orate_weights::DType::Q4_0 { len } else { 0 };
+    for name in weights.names().into_iter().filter(counts) {
+        let Some(info) = weights.info(name).filter(|info| info.shape.len() > 1) else { continue };
+        all += info.len();
+        let format = orate_models::format_of(info.dtype).unwrap_or(Precision::Q8_0);
+        if info.dtype.is_quantized() {
+            *by_format.entry(format).or_insert(0) += info.len();
+        }
+        stored.insert(name.to_owned(), format);
     }
-    match () {
-        () if 2 * blocks <= all => None,
-        () if 2 * q4_0 > blocks => Some(Precision::Q4_0),
-        () => Some(Precision::Q8_0),
-    }
+    let blocks: usize = by_format.values().sum();
+    let (most, _) = by_format.into_iter().max_by_key(|(_, len)| *len)?;
+    stored.retain(|_, format| *format != most);
+    (2 * blocks > all).then_some((most, stored))
 }
 
 /// The matmul to try formats with.

@@ -125,7 +125,7 @@ fn precision_policies_are_shown_by_weight() {
     folder.orate(&["inspect", "--precision", "int8"]).fails(2, &["int8", "f32, tf32, f16, bf16"]);
     folder
         .orate(&["say", "Hm.", "--device", "cpu", "--precision", "tf32"])
-        .fails(1, &["the CPU computes in f32, f16, bf16, q8_0 and q4_0", "tf32 is for CUDA"]);
+        .fails(1, &["the CPU computes in f32, f16, bf16 and formats of blocks", "tf32 is for CUDA"]);
 }
 
 /// The chosen format depends on the machine; that the reason is printed does not.
@@ -610,7 +610,7 @@ fn qwen3_models_are_verified() {
         assert!(run.text().contains(part), "{part}: {}", run.text());
     }
     let lower =
-        ["--weights f16", "--weights bf16", "--weights q8_0", "--weights q4_0", "--kv f16", "--kv q8_0"];
+        ["--weights f16", "--weights bf16", "--weights q8_0", "--weights q4_k", "--weights q4_0", "--kv f16"];
     for more in lower.into_iter().chain(["--precision bf16 --kv bf16", "--weights q4_0 --kv q8_0"]) {
         let more: Vec<&str> = more.split(' ').collect();
         let json = verify(&[&more[..], &["--json"]].concat()).ok().json();

@@ -513,6 +513,17 @@ impl ByteSimd for Avx2 {
         unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(a), _mm256_set1_epi8(0x0f)) }
     }
     #[inline(always)]
+    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let shifted = match left {
+                0.. => _mm256_sll_epi32(high, _mm_cvtsi32_si128(left)),
+                _ => _mm256_srl_epi32(high, _mm_cvtsi32_si128(-left)),
+            };
+            _mm256_or_si256(low, _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8)))
+        }
+    }
+    #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
         // As pairs of 16 bits, since the instruction for bytes saturates.
         // SAFETY: the token proves that the feature is there.
@@ -556,6 +567,18 @@ impl<const VNNI: bool> ByteSimd for Avx512<VNNI> {
     fn high_nibbles(self, a: Self::I) -> Self::I {
         // SAFETY: the token proves that the feature is there.
         unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(a), _mm512_set1_epi8(0x0f)) }
+    }
+    #[inline(always)]
+    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let shifted = match left {
+                0.. => _mm512_sll_epi32(high, _mm_cvtsi32_si128(left)),
+                _ => _mm512_srl_epi32(high, _mm_cvtsi32_si128(-left)),
+            };
+            // low | (shifted & mask)
+            _mm512_ternarylogic_epi32::<0xf8>(low, shifted, _mm512_set1_epi8(mask as i8))
+        }
     }
     #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {

@@ -32,7 +32,7 @@ use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, warpgroup_program, wide_progra
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
-    Factor, Fused, Fusions, Op, Place, Plan, Precision, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
+    Factor, Fused, Fusions, Op, Place, Plan, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
 };
 
 /// Maximum rows of joined matmuls: those of a batch.
@@ -41,7 +41,7 @@ const MOST_JOINED: usize = 128;
 /// Fusions that the kernels support.
 pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
     // Weights with a scale per block are not multiplied in f16.
-    let is_in_blocks = matches!(policy.precision, Precision::Q8_0 | Precision::Q4_0);
+    let is_in_blocks = policy.precision.block() > 1;
     Fusions {
         add_row: true,
         norm_activations: rows::SHORT_WIDTH,
@@ -266,7 +266,7 @@ pub(crate) fn lower(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{AttentionMask, DType, Epilogue, Graph, Norm, Target, launches_of};
+    use orate_graph::{AttentionMask, DType, Epilogue, Graph, Norm, Precision, Target, launches_of};
     use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
     /// Facts of an imaginary GPU of an architecture.
@@ -318,7 +318,7 @@ mod tests {
     /// plan's memory.
     #[test]
     fn steps_are_launches() {
-        for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0] {
+        for precision in [Precision::F32, Precision::Bf16, Precision::Q8_0, Precision::Q4K] {
             let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
             for case in fused_cases(60).into_iter().chain(op_cases()) {
                 let Ok(plan) = Plan::compile(case.graph.clone(), &target) else { continue };

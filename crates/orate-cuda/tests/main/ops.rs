@@ -14,7 +14,8 @@ use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads, fused_cases, harvest, op_cases_built, tolerance::of_rounded_attention,
+    check_later_reads, check_stored_blocks, fused_cases, harvest, op_cases_built,
+    tolerance::of_rounded_attention,
 };
 use std::sync::Arc;
 
@@ -254,6 +255,9 @@ fn other_precisions() {
         (Precision::F16, 1 << 13),
         (Precision::Bf16, 1 << 16),
         (Precision::Q8_0, 1 << 17),
+        (Precision::Q6K, 1 << 18),
+        (Precision::Q5K, 1 << 19),
+        (Precision::Q4K, 1 << 20),
         (Precision::Q4_0, 1 << 20),
     ] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
@@ -278,6 +282,16 @@ fn other_precisions() {
         // A format with more bits than asked for would be eight times as exact.
         let share = report.closest.map_or(0.0, |(_, share)| share);
         assert!(share > 0.125, "{precision}: {share} of the limit; which format is this?");
+    }
+}
+
+/// Blocks of a file are multiplied as they are, up to the rounding of scales and activations to f16.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn stored_blocks() {
+    for precision in [Precision::Q8_0, Precision::Q6K, Precision::Q5K, Precision::Q4K, Precision::Q4_0] {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        check_stored_blocks(&device, precision, 6e-3);
     }
 }
 

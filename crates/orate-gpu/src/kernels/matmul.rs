@@ -6,7 +6,7 @@ use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params};
 use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
-use orate_graph::blocks::BlockFormat;
+use orate_graph::blocks::{BLOCK, BlockFormat, SuperFormat};
 use orate_graph::{
     Activation, Edges, Epilogue, Fused, Fusions, MOST_PARTS, Op, Place, Precision, ValueInfo, Weight,
 };
@@ -107,6 +107,9 @@ fn element(weight: &Weight, can: Abilities<'_>) -> Element {
         Precision::F32 | Precision::Tf32 => Element::F32,
         Precision::Q8_0 => Element::Blocks(BlockFormat::Q8_0),
         Precision::Q4_0 => Element::Blocks(BlockFormat::Q4_0),
+        Precision::Q6K => Element::Super(SuperFormat::Q6K),
+        Precision::Q5K => Element::Super(SuperFormat::Q5K),
+        Precision::Q4K => Element::Super(SuperFormat::Q4K),
     }
 }
 
@@ -139,6 +142,9 @@ fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
         Element::Bf16 => "bf16-",
         Element::Blocks(BlockFormat::Q8_0) => "q8_0-",
         Element::Blocks(BlockFormat::Q4_0) => "q4_0-",
+        Element::Super(SuperFormat::Q6K) => "q6_k-",
+        Element::Super(SuperFormat::Q5K) => "q5_k-",
+        Element::Super(SuperFormat::Q4K) => "q4_k-",
     }
 }
 
@@ -189,10 +195,20 @@ fn epilogue(op: &Op) -> &Epilogue {
 
 /// Defines for the element type in `kernels/weight.wgsl`.
 fn stored(v: Variant, element: Element) -> Variant {
-    let nibbles = element == Element::Blocks(BlockFormat::Q4_0);
+    let of_super = if let Element::Super(format) = element { Some(format) } else { None };
+    let nibbles = element == Element::Blocks(BlockFormat::Q4_0) || of_super.is_some();
+    let high_bits = of_super.map_or(0, |format| format.bits() as usize - 4);
+    let has_small = of_super == Some(SuperFormat::Q6K);
     v.flag("HALF", element.per_word() == 2)
         .flag("BF16", element == Element::Bf16)
-        .flag("BLOCKS", matches!(element, Element::Blocks(_)))
+        .flag("BLOCKS", matches!(element, Element::Blocks(_) | Element::Super(_)))
+        .flag("SUPER", of_super.is_some())
+        .flag("HIGH", high_bits > 0)
+        .flag("ADDS", of_super.is_some() && !has_small)
+        .number("HIGH_BITS", high_bits)
+        .number("HIGH_ROWS", 8 / high_bits.max(1))
+        .number("HIGH_MASK", if high_bits == 1 { 0x0101_0101 } else { 0x0303_0303 })
+        .number("PER_SCALE", if has_small { 16 } else { BLOCK })
         .flag("NIBBLES", nibbles)
         .number("ROWS_PER_WORD", if nibbles { 2 } else { 1 })
         .number("DROPPED_BITS", if nibbles { 28 } else { 24 })

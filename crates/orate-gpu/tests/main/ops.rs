@@ -11,8 +11,8 @@ use orate_graph::{
 };
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{
-    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, growing_scores, harvest,
-    op_cases_built, tolerance::of_rounded_attention,
+    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, check_stored_blocks, fused_cases, growing_scores,
+    harvest, op_cases_built, tolerance::of_rounded_attention,
 };
 use std::collections::BTreeSet;
 
@@ -56,6 +56,9 @@ const Q8_0_WEIGHTS: f64 = 2.0 / 127.0;
 /// The same for q4_0: half a step is 1/16 of the largest weight, and a weight of equal magnitude with the
 /// other sign has twice that error.
 const Q4_0_WEIGHTS: f64 = 2.0 / 8.0;
+/// As above, of formats of blocks of 256.
+const K_WEIGHTS: [(Precision, f64); 3] =
+    [(Precision::Q6K, 2.0 / 32.0), (Precision::Q5K, 2.0 / 16.0), (Precision::Q4K, 2.0 / 8.0)];
 
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv1d { .. })
@@ -297,6 +300,20 @@ fn products_in_q8_0() {
 #[test]
 fn products_in_q4_0() {
     check_some(Precision::Q4_0, Q4_0_WEIGHTS);
+}
+
+#[test]
+fn stored_blocks() {
+    for precision in [Precision::Q8_0, Precision::Q6K, Precision::Q5K, Precision::Q4K, Precision::Q4_0] {
+        check_stored_blocks(&common::device_with(precision, None), precision, 4e-3);
+    }
+}
+
+#[test]
+fn products_in_blocks_of_256() {
+    for (precision, error) in K_WEIGHTS {
+        check_some(precision, error);
+    }
 }
 
 #[test]

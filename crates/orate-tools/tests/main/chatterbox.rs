@@ -80,6 +80,9 @@ fn golden_codes_in_other_formats() {
         (Precision::F16, Precision::F32),
         (Precision::Bf16, Precision::F16),
         (Precision::Q8_0, Precision::Bf16),
+        (Precision::Q6K, Precision::Bf16),
+        (Precision::Q5K, Precision::Q6K),
+        (Precision::Q4K, Precision::Q5K),
         (Precision::Q4_0, Precision::Q8_0),
     ];
     for variant in ["en", "mtl", "turbo", "nano"] {
@@ -96,6 +99,10 @@ fn golden_codes_in_other_formats() {
                 rows.map(|r| (r.tensor.clone(), r.passed)).collect()
             };
             assert!(report.passed() && judged(&report).len() == 4 * forced.len(), "{what}");
+            // Elsewhere no row is a multiple of 256, or few are: K formats are mostly q8_0.
+            if [Precision::Q6K, Precision::Q5K, Precision::Q4K].contains(&precision) && variant != "turbo" {
+                continue;
+            }
             let mut strict = Collector::new(report.limit, false, false).only(&forced).of(finer);
             let goldens = engine.model().clone().goldens().expect("it has some");
             goldens.compare(&self::goldens(), &mut strict).expect("runs");

@@ -1,7 +1,11 @@
 //! Models in one file: they speak as their folder.
 
-use orate::{DeviceChoice, Engine, EngineOptions, FAMILIES, Finish, ModelSource, Options};
+use orate::{
+    CacheFormat, DeviceChoice, Engine, EngineOptions, FAMILIES, Finish, ModelSource, Options, Precision,
+    PrecisionChoice,
+};
 use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
+use orate_tools::inspect::{self, Look};
 use orate_tools::quantize::{DType, format, quantize};
 use orate_weights::{GgufFile, WeightSource};
 use std::path::Path;
@@ -49,13 +53,34 @@ fn one_file_speaks_as_its_folder() {
     }
 }
 
-/// Rows of whole blocks of 256 get a K type.
+/// Rows of whole blocks of 256 get a K type, and are computed in it; others are `q8_0`.
 #[test]
 fn wide_rows_get_the_format_that_was_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let [turbo, file] = ["turbo", "a.gguf"].map(|name| folder.path().join(name));
     write_chatterbox(&turbo, "turbo", "tiny").expect("writable");
     quantize(FAMILIES, &turbo, format("Q4_K").expect("known"), &file).expect("writes");
+    let engine = open(&file);
+    let policy = engine.precision();
+    assert!([Precision::Q4K, Precision::Q8_0].iter().all(|p| policy.formats().contains(p)), "{policy}");
+    assert!(speak(&engine).iter().all(|x| x.is_finite()));
+    let look = Look {
+        codec: None,
+        families: FAMILIES,
+        device: None,
+        precision: PrecisionChoice::default(),
+        kv: CacheFormat::F32,
+    };
+    let found = inspect::model(Some(&file), &look).expect("opens");
+    // Whatever is not cut into parts.
+    let is_whole = |name: &str| !name.contains("time_embed_mixer");
+    for t in found.tensors.iter().filter(|t| t.dtype == "q4_K" && is_whole(&t.name)) {
+        assert_eq!(t.matmul, Some(Precision::Q4K), "{}", t.name);
+    }
+    let facts = found.facts;
+    let fact = |name: &str| facts.iter().find(|(n, _)| *n == name).map(|(_, value)| value.clone());
+    let matmuls = fact("matmuls").expect("counts");
+    assert!(matmuls["q4_k"].as_u64() > Some(0) && matmuls["q8_0"].as_u64() > Some(0), "{matmuls}");
     let file = GgufFile::open(&file).expect("valid");
     let of = |dtype: DType| {
         file.names().into_iter().filter(|n| file.info(n).is_some_and(|i| i.dtype == dtype)).count()

@@ -2,13 +2,14 @@
 
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{
-    BufferKind, CacheFormat, Device, Executable, Graph, GraphError, Plan, PrecisionPolicy, Shape, Tensor,
-    WeightLoader,
+    BufferKind, CacheFormat, DType, Device, Executable, Graph, GraphError, Plan, Precision, PrecisionPolicy,
+    Shape, TAP_PREFIX, Tensor, WeightLoader,
 };
 use orate_models::qwen3_tts::talker::CacheSizes;
 use orate_models::qwen3_tts::{Config, frame};
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
+use orate_testing::snr_db;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -157,5 +158,92 @@ fn time(device: &CpuDevice, plan: &dyn Executable, position: i32, batch: usize) 
     }
     for (op, (count, seconds)) in by_op {
         println!("  {op:<16} {count:>5} steps {:>8.3} ms", seconds * 1e3);
+    }
+}
+
+/// Weights as a checkpoint has them: normally distributed with 1 / √inputs, gains near 1; every tensor begins
+/// elsewhere in one list of numbers.
+struct NormalWeights(AnyWeights);
+
+impl WeightLoader for NormalWeights {
+    fn load(&self, name: &str) -> Result<Tensor<'_>, GraphError> {
+        let Tensor { shape, strides, .. } = self.0.load(name)?;
+        let all = &self.0.numbers;
+        let start = name.bytes().fold(7_usize, |h, b| h.wrapping_mul(31).wrapping_add(b.into())) % (1 << 20);
+        let numbers = &all[start..][..shape.len()];
+        let scale = if name.contains("embedding") { 1.0 } else { (shape.last() as f32).sqrt().recip() };
+        let value = |x: &f32| if name.contains("norm") { 1.0 + 0.1 * x } else { scale * x };
+        Ok(Tensor { data: numbers.iter().map(value).collect(), shape, strides })
+    }
+}
+
+/// What talker and code predictor make of given codes in formats of weights, compared with `f32`:
+/// signal-to-noise ratios of their logits and how often the likeliest code is the same. `ORATE_NOISE` names
+/// formats.
+#[test]
+#[ignore = "gigabytes of weights; run with --ignored --nocapture"]
+fn noise_of_given_codes() {
+    const FRAMES: usize = 24;
+    let formats = std::env::var("ORATE_NOISE").unwrap_or_else(|_| "q8_0,q6_k,q5_k,q4_k,q4_0".to_owned());
+    let config = released(1024, 3072);
+    let talker = &config.talker_config;
+    let mut g = Graph::new("frame").with_taps();
+    let sizes = CacheSizes { batch: 1, capacity: 64, kv: CacheFormat::F32 };
+    frame::of_given_codes(&mut g, talker, sizes, 64).expect("consistent");
+    let weights = AnyWeights::of(&g);
+    let mut random = Random::new(5);
+    // Sums of uniform numbers, of variance 1.
+    let len = weights.numbers.len() + (1 << 20);
+    let uniform = random.floats(len + 12, -0.5, 0.5);
+    let numbers = uniform.windows(12).map(|w| w.iter().sum()).collect();
+    let weights = Arc::new(NormalWeights(AnyWeights { numbers, ..weights }));
+    let codes: Vec<i32> = random.floats(16 * FRAMES, 0.0, 2048.0).into_iter().map(|x| x as i32).collect();
+    let text = random.floats(64 * 1024, -1.0, 1.0);
+    let hidden = random.floats(1024, -1.0, 1.0);
+    // Logits of the talker, then of all passes of the predictor.
+    let run = |precision: Precision| -> ([Vec<f32>; 2], u64) {
+        let isa = Isa::detect().expect("a supported processor");
+        let device = CpuDevice::new(2, isa).expect("threads start");
+        let device = device.with_precision(PrecisionPolicy::uniform(precision)).expect("able");
+        let model = device.open(weights.clone());
+        let plan = model.load(Plan::compile(g.clone(), &device).expect("compiles")).expect("loads");
+        let mut memory = device.memory();
+        for b in g.buffers().iter().filter(|b| b.kind.is_state()) {
+            memory.clear(&b.name, b.dtype, &b.shape).expect("has room");
+        }
+        memory.write_f32("hidden", &[1, 1, 1024].into(), &hidden).expect("writes");
+        let feed = g.buffers().iter().find(|b| b.kind == BufferKind::Input && b.dtype == DType::F32);
+        let feed = feed.expect("rows of text").clone();
+        memory.write_f32(&feed.name, &feed.shape, &text).expect("writes");
+        let mut all = [vec![], vec![]];
+        for codes in codes.chunks_exact(16) {
+            memory.write_i32(frame::GIVEN, &[1, 16].into(), codes).expect("writes");
+            plan.run(memory.as_mut()).expect("runs");
+            let mut read = |name: &str, to: &mut Vec<f32>| {
+                let mut logits = vec![];
+                memory.read_f32(name, &mut logits).expect("reads");
+                to.extend(logits);
+            };
+            read("logits", &mut all[0]);
+            for pass in 0..15 {
+                read(&format!("{TAP_PREFIX}predictor_logits{pass}"), &mut all[1]);
+            }
+        }
+        (all, model.weight_bytes())
+    };
+    let (exact, bytes) = run(Precision::F32);
+    println!("f32: {:.0} MB", bytes as f64 / 1e6);
+    for format in formats.split(',') {
+        let (got, bytes) = run(format.parse().expect("a format"));
+        print!("{format}: {:.0} MB", bytes as f64 / 1e6);
+        for ((got, exact), width) in got.iter().zip(&exact).zip([3072, 2048]) {
+            let likeliest =
+                |x: &[f32]| x.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(i, _)| i);
+            let rows = || got.chunks_exact(width).zip(exact.chunks_exact(width));
+            let same = rows().filter(|(a, b)| likeliest(a) == likeliest(b)).count();
+            let share = 100.0 * same as f64 / rows().count() as f64;
+            print!(", {:.1} dB and {share:.0} % the same", snr_db(got, exact));
+        }
+        println!();
     }
 }

@@ -108,6 +108,19 @@ impl<const DOTS: u8> ByteSimd for Neon<DOTS> {
         }
     }
     #[inline(always)]
+    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
+        // SAFETY: the token proves that the feature is there.
+        unsafe {
+            let mask = vdupq_n_u8(mask);
+            let or = |low, high| {
+                let shifted = vshlq_u32(vreinterpretq_u32_s32(high), vdupq_n_s32(left));
+                let bits = vandq_u8(vreinterpretq_u8_u32(shifted), mask);
+                vorrq_s32(low, vreinterpretq_s32_u8(bits))
+            };
+            Integers(or(low.0, high.0), or(low.1, high.1))
+        }
+    }
+    #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
         // SAFETY: the token proves that the feature is there, and dotprod if the parameter is set.
         unsafe {

@@ -18,7 +18,7 @@ impl Op<'_> {
     /// Whether queries, keys and values are rounded to bf16. Where `f16` was asked for, they are not: that
     /// has three bits more.
     fn rounds(&self, core: &Core, inputs: &[&ValueInfo]) -> bool {
-        let is_coarse = matches!(core.policy.precision, Precision::Bf16 | Precision::Q8_0 | Precision::Q4_0);
+        let is_coarse = core.policy.precision == Precision::Bf16 || core.policy.precision.block() > 1;
         let is_plain = inputs.len() == 3 && self.relative.is_none() && !inputs[1].dtype.is_compact();
         let (queries, attention) = (inputs[0].shape.dims()[1], self.attention(inputs));
         self.follows_weights && is_coarse && core.isa.has_bf16() && is_plain && attention.fits_bf16(queries)

@@ -1,4 +1,4 @@
-//! Matmul with q8_0 and q4_0 weights, multiplied as integers.
+//! Matmul with weights in blocks, multiplied as integers.
 //!
 //! Along K, every 32 weights of a column are a block: integers q and one scale d, weight ≈ d · q. Every 32
 //! values of a row of x become a block, too, rounded to 8 bits when the matmul runs: x ≈ s · p. Then
@@ -15,8 +15,15 @@
 //! | `q8_0` | −127 … 127 | largest magnitude / 127 | 1.0625 |
 //! | `q4_0` | −8 … 7 | value of largest magnitude / −8 | 0.5625 |
 //!
-//! Both are the formats of GGUF files. Decoding token by token reads every weight for one row of x, so bytes
-//! per weight determine the speed, and with VNNI the arithmetic keeps up with the memory.
+//! | `q6_k` | −32 … 31 | d' · S, S of 8 bits for 16 weights, d' for 256 | 0.8203 |
+//! | `q5_k` | 0 … 31 | d' · S, S of 6 bits in a byte, d' for 256; and a minimum | 0.7031 |
+//! | `q4_k` | 0 … 15 | as `q5_k` | 0.5781 |
+//!
+//! Where weights have a minimum m, weight ≈ d · q − m, and m · s · Σ p is subtracted.
+//!
+//! All are formats of GGUF files; blocks of 256 are as in the file, but for 4 bits of every 32 scales and
+//! minima. Decoding token by token reads every weight for one row of x, so bytes per weight determine the
+//! speed, and with VNNI the arithmetic keeps up with the memory.
 //!
 //! Weights are stored as unsigned bytes `q + offset`, for which instructions exist, and each sum starts with
 //! the correction `−offset · Σ p`. 32 columns form a panel; a block of a panel is its 32 scales, then, for
@@ -32,10 +39,11 @@ pub use pack::{BlockFormat, PackedBlocks};
 
 use super::{ALIGN, Epilogue, Rows, tile};
 use crate::kernels::elementwise::SharedMut;
-use crate::simd::{ByteKernel, ByteSimd};
+use crate::simd::{ByteKernel, ByteSimd, GROUP_BYTES};
 use crate::{Isa, Team};
 use activations::Block;
-use pack::PANEL;
+use orate_graph::blocks::SuperFormat;
+use pack::{PANEL, PER_SUPER};
 use std::ops::Range;
 
 /// Weights, and values of x, that share a scale.
@@ -54,10 +62,10 @@ const AHEAD: usize = 8192;
 const SMALL: usize = 1_000_000;
 
 /// Whether a matmul of these rows can use blocks: a block must not straddle two taps.
-pub fn fits(rows: &Rows<'_>) -> bool {
+pub fn fits(rows: &Rows<'_>, format: BlockFormat) -> bool {
     match rows {
         Rows::Dense { .. } => true,
-        Rows::Conv { channels, .. } => channels.is_multiple_of(BLOCK),
+        Rows::Conv { channels, .. } => channels.is_multiple_of(format.block_len()),
     }
 }
 
@@ -89,9 +97,9 @@ pub fn matmul(
     }
     rows.check(m, k);
     epilogue.check(y.len(), n);
-    assert!(fits(&rows), "channels in whole blocks of {BLOCK}");
+    assert!(fits(&rows, w.format()), "channels in whole blocks of {}", w.format().block_len());
     let threads = if m * n * k < SMALL { 1 } else { team.threads() };
-    let x = activations::round(isa, team, threads, &rows, (k, w.format().offset()), scratch);
+    let x = activations::round(isa, team, threads, &rows, (k, w.format()), scratch);
 
     let panels = w.panels();
     let row_blocks = m.div_ceil(ROWS);
@@ -157,20 +165,55 @@ impl ByteKernel for Chunk<'_> {
 
     #[inline(always)]
     fn run<S: ByteSimd>(self, s: S) {
-        // Only one arm is compiled for each instruction set.
-        match (self.job.w.format(), S::LANES) {
-            (BlockFormat::Q8_0, 16) => self.panels::<S, 2, 1, false>(s),
-            (BlockFormat::Q4_0, 16) => self.panels::<S, 2, 1, true>(s),
-            (BlockFormat::Q8_0, _) => self.panels::<S, 4, 2, false>(s),
-            (BlockFormat::Q4_0, _) => self.panels::<S, 4, 2, true>(s),
+        match self.job.w.format() {
+            BlockFormat::Q8_0 => self.of_format::<S, Q8>(s),
+            BlockFormat::Q4_0 => self.of_format::<S, Q4>(s),
+            BlockFormat::Super(SuperFormat::Q4K) => self.of_format::<S, Q4K>(s),
+            BlockFormat::Super(SuperFormat::Q5K) => self.of_format::<S, Q5K>(s),
+            BlockFormat::Super(SuperFormat::Q6K) => self.of_format::<S, Q6K>(s),
         }
     }
 }
 
+/// A weight format that tiles are compiled for.
+trait Format {
+    const FORMAT: BlockFormat;
+}
+
+macro_rules! formats {
+    ($($name:ident = $format:expr;)*) => {
+        $(struct $name;
+        impl Format for $name {
+            const FORMAT: BlockFormat = $format;
+        })*
+    };
+}
+
+formats! {
+    Q8 = BlockFormat::Q8_0;
+    Q4 = BlockFormat::Q4_0;
+    Q4K = BlockFormat::Super(SuperFormat::Q4K);
+    Q5K = BlockFormat::Super(SuperFormat::Q5K);
+    Q6K = BlockFormat::Super(SuperFormat::Q6K);
+}
+
+/// Bytes of the lower halves of a block of a panel.
+const LOW: usize = 4 * GROUP_BYTES;
+
 impl Chunk<'_> {
+    #[inline(always)]
+    fn of_format<S: ByteSimd, F: Format>(&self, s: S) {
+        // Only one arm is compiled for each instruction set, as below: conditions are constants.
+        if const { S::LANES == 16 } {
+            self.panels::<S, F, 2, 1>(s);
+        } else {
+            self.panels::<S, F, 4, 2>(s);
+        }
+    }
+
     /// `WIDE` vectors are as wide as a panel, `HALF` half as wide.
     #[inline(always)]
-    fn panels<S: ByteSimd, const WIDE: usize, const HALF: usize, const NIBBLES: bool>(&self, s: S) {
+    fn panels<S: ByteSimd, F: Format, const WIDE: usize, const HALF: usize>(&self, s: S) {
         for panel in self.panels.clone() {
             let tiles = self.rows.len().div_ceil(S::TILE_ROWS);
             let row = |tile: usize| self.rows.start + tile * self.rows.len() / tiles;
@@ -179,18 +222,17 @@ impl Chunk<'_> {
                 macro_rules! heights {
                     ($($rows:literal)*) => {
                         match row(tile + 1) - at {
-                            $($rows if $rows <= S::WIDE_ROWS => {
-                                self.tile::<S, $rows, WIDE, NIBBLES>(s, at, (panel, 0), ahead);
-                            })*
-                            $($rows => {
-                                self.tile::<S, $rows, HALF, NIBBLES>(s, at, (panel, 0), ahead);
-                                self.tile::<S, $rows, HALF, NIBBLES>(s, at, (panel, PANEL / 2), 0);
+                            $($rows => if const { $rows <= S::WIDE_ROWS } {
+                                self.tile::<S, F, $rows, WIDE>(s, at, (panel, 0), ahead);
+                            } else {
+                                self.tile::<S, F, $rows, HALF>(s, at, (panel, 0), ahead);
+                                self.tile::<S, F, $rows, HALF>(s, at, (panel, PANEL / 2), 0);
                             })*
                             rows => unreachable!("tile of {rows} rows"),
                         }
                     };
                 }
-                if S::TILE_ROWS > 2 { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
+                if const { S::TILE_ROWS > 2 } { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
             }
         }
     }
@@ -198,7 +240,7 @@ impl Chunk<'_> {
     /// Multiplies `ROWS` rows from `row` on by `VECTORS` vectors of a panel, from one of its columns on, and
     /// applies the epilogue.
     #[inline(always)]
-    fn tile<S: ByteSimd, const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
+    fn tile<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: usize>(
         &self,
         s: S,
         row: usize,
@@ -212,26 +254,27 @@ impl Chunk<'_> {
         }
         let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
         let mut at = w.panel(panel);
+        // Where blocks of 256 have their factors.
+        let mut header = at;
         let (taps, blocks) = self.job.taps();
+        let prefetch = |at: *const u8, bytes: usize| {
+            for line in 0..if ahead > 0 { bytes / 64 } else { 0 } {
+                s.prefetch(at.wrapping_add(ahead + 64 * line).cast());
+            }
+        };
         for tap in 0..taps {
             let mut x: [*const Block; ROWS] = std::array::from_fn(|i| self.job.blocks(row + i, tap));
-            for _ in 0..blocks {
-                for line in 0..if ahead > 0 { w.block_bytes() / 64 } else { 0 } {
-                    s.prefetch(at.wrapping_add(ahead + 64 * line).cast());
+            for block in 0..blocks {
+                if F::FORMAT.header_bytes() > 0 && block % PER_SUPER == 0 {
+                    prefetch(at, F::FORMAT.header_bytes());
+                    header = at;
+                    at = at.wrapping_add(F::FORMAT.header_bytes());
                 }
+                prefetch(at, F::FORMAT.block_bytes());
                 // SAFETY: the panel has `taps · blocks` blocks, each row of x `blocks` for each tap.
                 unsafe {
-                    let bytes = at.add(PANEL * 2 + 4 * column);
-                    let numbers = x.map(|x| (&raw const (*x).numbers).cast());
-                    let dots = s.dot_block::<ROWS, VECTORS, NIBBLES>(bytes, &numbers, x.map(|x| (*x).start));
-                    for v in 0..VECTORS {
-                        let d = s.load_f16(at.cast::<u16>().add(column + v * S::LANES));
-                        for i in 0..ROWS {
-                            let scale = s.mul(d, s.splat((*x[i]).scale));
-                            sums[i][v] = s.fma(s.to_floats(dots[i][v]), scale, sums[i][v]);
-                        }
-                    }
-                    at = at.add(w.block_bytes());
+                    add_block::<S, F, ROWS, VECTORS>(s, at, header, column, &x, &mut sums);
+                    at = at.add(F::FORMAT.block_bytes());
                     x.iter_mut().for_each(|x| *x = x.add(1));
                 }
             }
@@ -249,6 +292,77 @@ impl Chunk<'_> {
             let rows = row + i..row + i + 1;
             // SAFETY: no other thread has these rows and columns of y.
             unsafe { tile::finish(s, sums, rows, first, vectors, w.n(), epilogue, y.as_ptr()) };
+        }
+    }
+}
+
+/// Adds the products of a block of a panel, from `column` on, and a block of each row of x.
+///
+/// # Safety
+/// `at` is valid for reading a block, `header` for what stands before every [`PER_SUPER`] blocks, each `x`
+/// for a block.
+#[inline(always)]
+unsafe fn add_block<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: usize>(
+    s: S,
+    at: *const u8,
+    header: *const u8,
+    column: usize,
+    x: &[*const Block; ROWS],
+    sums: &mut [[S::V; VECTORS]; ROWS],
+) {
+    // SAFETY: the caller vouches for the memory.
+    unsafe {
+        let numbers: [*const i8; ROWS] = x.map(|x| (&raw const (*x).numbers).cast());
+        let low = at.add(2 * PANEL + 4 * column);
+        let factor =
+            |i: usize, v: usize| s.load_f16(header.cast::<u16>().add(i * PANEL + column + v * S::LANES));
+        let scale = |i: usize, v: usize| s.load_i8(at.cast::<i8>().add(i * PANEL + column + v * S::LANES));
+        let dots = match F::FORMAT {
+            BlockFormat::Super(SuperFormat::Q6K) => {
+                for half in 0..2 {
+                    let starts = x.map(|x| if half == 0 { (*x).start } else { (*x).second });
+                    let mut dots = starts.map(|start| [s.splat_i32(start); VECTORS]);
+                    let x16 = numbers.map(|x| x.add(half * BLOCK / 2));
+                    let high = low.add(LOW + half * GROUP_BYTES);
+                    s.dot_half(low.add(half * LOW / 2), high, (0, 2), &x16, &mut dots);
+                    for v in 0..VECTORS {
+                        let d = s.mul(factor(0, v), scale(half, v));
+                        for i in 0..ROWS {
+                            let scale = s.mul(d, s.splat((*x[i]).scale));
+                            sums[i][v] = s.fma(s.to_floats(dots[i][v]), scale, sums[i][v]);
+                        }
+                    }
+                }
+                return;
+            }
+            BlockFormat::Super(SuperFormat::Q5K) => {
+                let mut dots = [[s.splat_i32(0); VECTORS]; ROWS];
+                s.dot_half(low, low.add(LOW), (0, 1), &numbers, &mut dots);
+                let second = numbers.map(|x| x.add(BLOCK / 2));
+                s.dot_half(low.add(LOW / 2), low.add(LOW), (4, 1), &second, &mut dots);
+                dots
+            }
+            BlockFormat::Super(SuperFormat::Q4K) => {
+                s.dot_block::<ROWS, VECTORS, true>(low, &numbers, [0; ROWS])
+            }
+            BlockFormat::Q4_0 => s.dot_block::<ROWS, VECTORS, true>(low, &numbers, x.map(|x| (*x).start)),
+            BlockFormat::Q8_0 => s.dot_block::<ROWS, VECTORS, false>(low, &numbers, x.map(|x| (*x).start)),
+        };
+        for v in 0..VECTORS {
+            if let BlockFormat::Super(_) = F::FORMAT {
+                let (d, m) = (s.mul(factor(0, v), scale(0, v)), s.mul(factor(1, v), scale(1, v)));
+                for i in 0..ROWS {
+                    let Block { scale, start, .. } = *x[i];
+                    sums[i][v] = s.fma(s.to_floats(dots[i][v]), s.mul(d, s.splat(scale)), sums[i][v]);
+                    sums[i][v] = s.fma(m, s.splat(-scale * start as f32), sums[i][v]);
+                }
+            } else {
+                let d = s.load_f16(at.cast::<u16>().add(column + v * S::LANES));
+                for i in 0..ROWS {
+                    let scale = s.mul(d, s.splat((*x[i]).scale));
+                    sums[i][v] = s.fma(s.to_floats(dots[i][v]), scale, sums[i][v]);
+                }
+            }
         }
     }
 }

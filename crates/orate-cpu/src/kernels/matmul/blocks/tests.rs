@@ -5,6 +5,8 @@ use crate::kernels::activation::Activation;
 use crate::kernels::matmul::pack::Strided;
 use crate::kernels::matmul::tests::numbers;
 use crate::kernels::matmul::{Columns, Edges};
+use half::f16;
+use orate_graph::blocks::SuperBlock;
 
 /// x as the matmul sees it, `[M, K]`: gathered, then rounded by definition.
 fn rounded(rows: Rows<'_>, m: usize, k: usize) -> Vec<f64> {
@@ -91,9 +93,9 @@ fn check(format: BlockFormat, case: &Case<'_>) {
 
 #[test]
 fn products() {
-    for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+    for format in BlockFormat::ALL {
         for (m, k, n) in [
-            (1, 1, 1),
+            (1, 1_usize, 1),
             (1, 32, 32),
             (1, 33, 31),
             (2, 64, 33),
@@ -105,7 +107,11 @@ fn products() {
             (13, 256, 40),
             (200, 96, 70),
             (97, 512, 64),
+            (4, 256, 1),
         ] {
+            if format.block_len() > BLOCK && !k.is_multiple_of(format.block_len()) {
+                continue;
+            }
             let x = numbers(m * k, 1);
             check(format, &Case { name: "dense", rows: Rows::Dense { x: &x, chosen_for: m }, m, k, n });
         }
@@ -120,6 +126,7 @@ fn convolutions() {
         (2, 9, 32, 7, 1, 3, false),
         (1, 40, 96, 3, 9, 18, true),
         (3, 5, 32, 1, 1, 0, false),
+        (2, 9, 256, 3, 3, 2, true),
     ] {
         let (m, k, n) = (batch * time, taps * channels, 48);
         let x = numbers(m * channels, 1);
@@ -129,7 +136,10 @@ fn convolutions() {
         for edges in [other, Edges::Zeros(&zeros)] {
             let rows =
                 Rows::Conv { x: &x, batch, time, chosen_for: time, channels, taps, dilation, left, edges };
-            check(BlockFormat::Q8_0, &Case { name: "convolution", rows, m, k, n });
+            let case = Case { name: "convolution", rows, m, k, n };
+            for format in BlockFormat::ALL.into_iter().filter(|f| channels.is_multiple_of(f.block_len())) {
+                check(format, &case);
+            }
         }
     }
 }
@@ -138,13 +148,13 @@ fn convolutions() {
 #[test]
 fn odd_numbers() {
     let team = Team::new(1).unwrap();
-    let (k, n) = (96, 3);
+    let (k, n) = (512, 3);
     let mut weights = vec![0.0; k * n];
     weights[0] = 1e-9;
     weights[k] = 5.0;
     weights[2 * k..].copy_from_slice(&numbers(k, 1));
     let w = Strided { data: &weights, k_stride: 1, n_stride: k };
-    for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+    for format in BlockFormat::ALL {
         let packed = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), w);
         for isa in Isa::available() {
             for x in [vec![0.0; k], vec![1e-30; k], vec![1e30; k]] {
@@ -174,7 +184,7 @@ fn rounding_is_as_fine_as_the_format() {
     let w = Strided { data: &weights, k_stride: n, n_stride: 1 };
     let mut exact = vec![0.0; m * n];
     super::super::plain(Rows::Dense { x: &x, chosen_for: m }, k, n, w, &Epilogue::NONE, &mut exact);
-    for (format, least) in [(BlockFormat::Q8_0, 42.0), (BlockFormat::Q4_0, 20.0)] {
+    for (format, least) in BlockFormat::ALL.into_iter().zip([42.0, 34.0, 28.0, 22.0, 20.0]) {
         let packed = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), w);
         let (mut y, mut scratch) = (vec![0.0; m * n], vec![0.0; scratch_len(m, k)]);
         let rows = Rows::Dense { x: &x, chosen_for: m };
@@ -191,10 +201,12 @@ fn rounding_is_as_fine_as_the_format() {
 #[test]
 fn packing_gives_the_same_bytes_everywhere() {
     let team = Team::new(2).unwrap();
-    for (k, n) in [(1, 1), (31, 33), (64, 32), (100, 70)] {
+    for (k, n) in [(1, 1), (31, 33), (64, 32), (100, 70), (512, 70)] {
         let by_column = numbers(k * n, 5);
         let by_row: Vec<f32> = (0..k * n).map(|i| by_column[i % n * k + i / n]).collect();
-        for format in [BlockFormat::Q8_0, BlockFormat::Q4_0] {
+        for format in
+            BlockFormat::ALL.into_iter().filter(|f| f.block_len() == BLOCK || k.is_multiple_of(f.block_len()))
+        {
             let columns = Strided { data: &by_column, k_stride: 1, n_stride: k };
             let rows = Strided { data: &by_row, k_stride: n, n_stride: 1 };
             let expected = PackedBlocks::pack(Isa::PORTABLE, format, &team, (k, n), columns);
@@ -204,6 +216,57 @@ fn packing_gives_the_same_bytes_everywhere() {
                     let packed = PackedBlocks::pack_columns(isa, format, &team, (k, n), w);
                     assert_eq!(packed.all(), expected.all(), "[{k}, {n}] in {} by {isa}", format.name());
                 }
+            }
+        }
+    }
+}
+
+/// Blocks of a file stay what they are, also those that no encoder writes: any bytes whose scales are finite.
+#[test]
+fn stored_blocks_are_kept() {
+    let team = Team::new(2).unwrap();
+    for format in BlockFormat::ALL {
+        for (k, n) in [(256, 1), (512, 33), (768, 64)] {
+            let (mut bytes, mut weights) = (vec![], vec![]);
+            let mut seed = 77_u32;
+            let mut byte = || {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 24) as u8
+            };
+            let half = |byte: u8| f16::from_f32(f32::from(byte as i8) / 512.0);
+            for _ in 0..n * k / format.block_len() {
+                let d = half(byte());
+                match format {
+                    BlockFormat::Super(f) => {
+                        let random: Vec<u8> = (0..f.bytes()).map(|_| byte()).collect();
+                        let block = SuperBlock { d, e: half(byte()), ..SuperBlock::read(f, &random) };
+                        let block = SuperBlock {
+                            e: if f == SuperFormat::Q6K { f16::ZERO } else { block.e },
+                            ..block
+                        };
+                        let mut values = [0.0; 256];
+                        block.write(f, &mut bytes);
+                        block.weights(f, &mut values);
+                        weights.extend(values.map(f64::from));
+                    }
+                    _ => {
+                        bytes.extend(d.to_le_bytes());
+                        let numbers: Vec<u8> = (0..format.block_len()).map(|_| byte()).collect();
+                        let number = |i: usize| match format {
+                            BlockFormat::Q8_0 => f64::from(numbers[i] as i8),
+                            _ if i < 16 => f64::from(numbers[i] & 15) - 8.0,
+                            _ => f64::from(numbers[i - 16] >> 4) - 8.0,
+                        };
+                        weights.extend((0..format.block_len()).map(|i| f64::from(d.to_f32()) * number(i)));
+                        bytes.extend(&numbers[..if format == BlockFormat::Q8_0 { 32 } else { 16 }]);
+                    }
+                }
+            }
+            let packed = PackedBlocks::pack_stored(format, &team, (k, n), &bytes);
+            for (i, want) in weights.into_iter().enumerate() {
+                let got = packed.weight(i % k, i / k);
+                let close = (got - want).abs() <= 1e-6 * want.abs().max(0.1);
+                assert!(close, "{}: ({}, {}) is {got}, not {want}", format.name(), i % k, i / k);
             }
         }
     }
@@ -221,9 +284,9 @@ fn by_definition(format: BlockFormat, block: &[f32]) -> Vec<f64> {
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
     let whole = |w: f32| match format {
         BlockFormat::Q8_0 => f64::from((w * inverse).round() as i8),
-        BlockFormat::Q4_0 => f64::from((w * inverse + 8.5).clamp(0.0, 15.0) as u8) - 8.0,
+        _ => f64::from((w * inverse + 8.5).clamp(0.0, 15.0) as u8) - 8.0,
     };
-    block.iter().map(|w| f64::from(half::f16::from_f32(d).to_f32()) * whole(*w)).collect()
+    block.iter().map(|w| f64::from(f16::from_f32(d).to_f32()) * whole(*w)).collect()
 }
 
 /// Also of zeros, ties, numbers that are not finite, and those whose scale is none of f16.
