@@ -154,11 +154,9 @@ impl Form {
                     (t.shape.dims()[1].next_multiple_of(to[1]), w.column_blocks(precision, source));
                 blocks(&padded(&t, to), columns, format, stored.as_ref())
             }
-            Form::Padded(element, to) => {
-                packed(&padded(&t, to), t.shape.dims()[1].next_multiple_of(to[1]), element).map_err(
-                    |problem| GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem },
-                )?
-            }
+            Form::Padded(element, to) => packed(&padded(&t, to), element).map_err(|problem| {
+                GraphError::Weight { name: w.first_name().unwrap_or("-").to_owned(), problem }
+            })?,
             Form::Turns => t.data.iter().flat_map(|x| fixed_turns(f64::from(*x))).collect(),
             _ => t.data.iter().map(|x| x.to_bits()).collect(),
         })
@@ -176,11 +174,11 @@ fn padded(t: &Tensor<'_>, to: [usize; 2]) -> Vec<f32> {
     padded
 }
 
-/// Rounds whole rows of `columns` to an element type.
+/// Rounds whole rows to an element type.
 ///
 /// # Errors
 /// A number exceeds the range of the elements.
-fn packed(floats: &[f32], columns: usize, element: Element) -> Result<Vec<u32>, String> {
+fn packed(floats: &[f32], element: Element) -> Result<Vec<u32>, String> {
     let mut words = vec![0; floats.len() / element.per_word()];
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut words);
     let (beyond, name, end) = match element {
@@ -273,8 +271,7 @@ fn super_blocks(
         for (i, code) in of.codes.iter().enumerate() {
             let row = block * SUPER_BLOCK + i;
             bytes[row / 2 * columns + column] |= (code & 15) << (row % 2 * 4);
-            if bits > 0 {
-                let rows = 8 / bits;
+            if let Some(rows) = 8_usize.checked_div(bits) {
                 bytes[low + row / rows * columns + column] |= code >> 4 << (row % rows * bits);
             }
         }
