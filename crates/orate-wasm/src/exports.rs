@@ -1,0 +1,55 @@
+//! What JavaScript calls. There is one session for each instance of the module, since an instance has one
+//! memory and a worker one instance.
+
+use crate::Session;
+use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+#[derive(Default)]
+struct State {
+    session: Session,
+    request: Vec<u8>,
+    answer: String,
+}
+
+/// Returns where to write a request of `length` bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn orate_request(length: usize) -> *mut u8 {
+    STATE.with_borrow_mut(|state| {
+        state.request.clear();
+        state.request.resize(length, 0);
+        state.request.as_mut_ptr()
+    })
+}
+
+/// Does what the request asks for, and returns the length of the answer in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn orate_call() -> usize {
+    STATE.with_borrow_mut(|state| {
+        let request = String::from_utf8_lossy(&state.request);
+        state.answer = state.session.call(&request);
+        state.answer.len()
+    })
+}
+
+/// Returns where the answer is, until the next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn orate_answer() -> *const u8 {
+    STATE.with_borrow(|state| state.answer.as_ptr())
+}
+
+/// Returns where the samples of the last chunk are, until the next call. The answer has their number.
+#[unsafe(no_mangle)]
+pub extern "C" fn orate_samples() -> *const f32 {
+    STATE.with_borrow(|state| state.session.samples().as_ptr())
+}
+
+/// Returns where a byte is that another thread sets to 1 to stop the text that is being spoken.
+#[unsafe(no_mangle)]
+pub extern "C" fn orate_cancelled() -> *const AtomicBool {
+    STATE.with_borrow(|state| std::ptr::from_ref(state.session.cancelled()))
+}
