@@ -16,6 +16,18 @@ struct State {
     answer: String,
 }
 
+/// Prepares the module; called once, before anything else. Without it the linker would run the C library's
+/// constructors and destructors around every call.
+#[cfg(target_os = "wasi")]
+#[unsafe(no_mangle)]
+pub extern "C" fn _initialize() {
+    unsafe extern "C" {
+        fn __wasm_call_ctors();
+    }
+    // SAFETY: the linker makes this function, and it was not called before.
+    unsafe { __wasm_call_ctors() }
+}
+
 /// Returns where to write a request of `length` bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn orate_request(length: usize) -> *mut u8 {
