@@ -47,25 +47,8 @@ enum Request {
     Stop { id: u32 },
 }
 
-/// Options of speech. Those of families follow by name.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Speech {
-    voice: Option<String>,
-    language: Option<String>,
-    seed: Option<u64>,
-    silence: Option<f32>,
-    #[serde(default)]
-    raw: bool,
-    #[serde(default)]
-    tags: bool,
-    #[serde(default)]
-    ssml: bool,
-    #[serde(default)]
-    word_times: bool,
-    #[serde(flatten)]
-    own: Map<String, serde_json::Value>,
-}
+/// Options of speech by name: those of all models, and those of the model's family.
+type Speech = Map<String, serde_json::Value>;
 
 /// Why a call failed.
 struct Failure {
@@ -141,8 +124,8 @@ impl Session {
         match request {
             Request::Open { model, options } => self.open(model, options),
             Request::WarmUp { options } => {
-                let (engine, options) = (self.engine()?, options.read()?);
-                engine.warm_up_for(&options)?;
+                let Spoken { options, .. } = Spoken::read(options)?;
+                self.engine()?.warm_up_for(&options)?;
                 Ok(json!({}))
             }
             Request::Speak { id, text, whole, options } => self.speak(id, &text, whole, options),
@@ -186,9 +169,8 @@ impl Session {
                 format!("the text has {} bytes; speak at most {MOST_CHARACTERS} at a time", text.len());
             return Err(Failure::input(problem));
         }
-        let (tags, ssml) = (options.tags, options.ssml);
-        let options =
-            Options { whole, cancel: Some(Cancel::from(self.cancelled.clone())), ..options.read()? };
+        let Spoken { options, tags, ssml } = Spoken::read(options)?;
+        let options = Options { whole, cancel: Some(Cancel::from(self.cancelled.clone())), ..options };
         let script = match (tags, ssml) {
             (true, true) => {
                 return Err(Failure::input("a text has tags or SSML: set `tags` or `ssml`, not both"));
@@ -223,36 +205,53 @@ impl Session {
     }
 }
 
-impl Speech {
-    /// As the library has them. Values are checked when the model is asked to speak.
-    fn read(self) -> Result<Options> {
-        let mut options = Options {
-            voice: self.voice,
-            language: self.language,
-            word_times: self.word_times,
-            finish: if self.raw { Finish::NONE } else { Finish::default() },
-            ..Default::default()
-        };
-        options.seed = self.seed.unwrap_or(options.seed);
-        options.silence = self.silence.unwrap_or(options.silence);
-        for (name, value) in self.own {
-            let value = match &value {
-                serde_json::Value::Null => continue,
-                serde_json::Value::Bool(on) => Value::Switch(*on),
-                serde_json::Value::String(text) => Value::Text(text.clone()),
-                serde_json::Value::Number(number) => match number.as_u64() {
-                    Some(whole) => Value::Whole(whole),
-                    None => Value::Number(number.as_f64().unwrap_or(f64::NAN) as f32),
-                },
-                other => {
-                    return Err(Failure::input(format!(
-                        "{name} is {other}; give a number, a text or a switch"
-                    )));
-                }
-            };
-            options = options.set(name, value);
+/// How a text is spoken.
+struct Spoken {
+    options: Options,
+    tags: bool,
+    ssml: bool,
+}
+
+impl Spoken {
+    /// Reads options. Names and values of a family's are checked when the model is asked to speak.
+    fn read(given: Speech) -> Result<Spoken> {
+        let mut spoken = Spoken { options: Options::default(), tags: false, ssml: false };
+        for (name, value) in given {
+            if !value.is_null() {
+                spoken.set(name, value)?;
+            }
         }
-        Ok(options)
+        Ok(spoken)
+    }
+
+    fn set(&mut self, name: String, value: serde_json::Value) -> Result<()> {
+        let wrong = |allowed: &str| Failure::input(format!("{name} is {value}; give {allowed}"));
+        let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("a text"));
+        let switch = || value.as_bool().ok_or_else(|| wrong("true or false"));
+        let options = &mut self.options;
+        match &*name {
+            "voice" => options.voice = Some(text()?),
+            "language" => options.language = Some(text()?),
+            "seed" => options.seed = value.as_u64().ok_or_else(|| wrong("a whole number"))?,
+            "silence" => options.silence = value.as_f64().ok_or_else(|| wrong("seconds, 0 to 10"))? as f32,
+            "raw" => options.finish = if switch()? { Finish::NONE } else { Finish::default() },
+            "wordTimes" => options.word_times = switch()?,
+            "tags" => self.tags = switch()?,
+            "ssml" => self.ssml = switch()?,
+            _ => {
+                let value = match &value {
+                    serde_json::Value::Bool(on) => Value::Switch(*on),
+                    serde_json::Value::String(text) => Value::Text(text.clone()),
+                    serde_json::Value::Number(number) => match number.as_u64() {
+                        Some(whole) => Value::Whole(whole),
+                        None => Value::Number(number.as_f64().unwrap_or(f64::NAN) as f32),
+                    },
+                    _ => return Err(wrong("a number, a text or a switch")),
+                };
+                *options = std::mem::take(options).set(name, value);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -400,7 +399,9 @@ mod tests {
             (speak("A.", json!({ "speed": [1] })), "invalid-input", "speed is [1]"),
             (speak("A.", json!({ "sped": 1 })), "invalid-input", "`sped`"),
             (speak("A.", json!({ "top_k": 1 })), "invalid-input", "top_k"),
-            (speak("A.", json!({ "seed": -1 })), "invalid-input", "expected u64"),
+            (speak("A.", json!({ "seed": -1 })), "invalid-input", "seed is -1; give a whole number"),
+            (speak("A.", json!({ "voice": 7 })), "invalid-input", "voice is 7; give a text"),
+            (speak("A.", json!({ "ssml": "yes" })), "invalid-input", "give true or false"),
             (speak("A.", json!({ "silence": 11 })), "invalid-input", "silence is 11"),
             (speak("A.", json!({ "tags": true, "ssml": true })), "invalid-input", "not both"),
             (speak("<speak>", json!({ "ssml": true })), "invalid-input", "speak"),
