@@ -35,7 +35,16 @@ enum Level {
 
 /// Names of all sets, best first.
 const NAMES: [&str; 10] = [
-    "amx", "vnni", "avx512", "avx2", "neon-i8mm", "neon-dotprod", "neon", "relaxed-simd", "simd128", "portable",
+    "amx",
+    "vnni",
+    "avx512",
+    "avx2",
+    "neon-i8mm",
+    "neon-dotprod",
+    "neon",
+    "relaxed-simd",
+    "simd128",
+    "portable",
 ];
 
 /// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2`, `neon-i8mm`,

@@ -38,7 +38,7 @@ impl HomeProcess {
     }
 }
 
-/// Number of this process. WebAssembly has neither processes nor forks, and its standard library panics when asked.
+/// Number of this process. WebAssembly has no processes, and its standard library panics when asked.
 #[inline]
 fn id() -> u32 {
     if cfg!(target_family = "wasm") { 0 } else { std::process::id() }

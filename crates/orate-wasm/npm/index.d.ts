@@ -16,14 +16,16 @@ export interface Progress {
 
 export interface OpenOptions {
   /**
-   * A packed voice or another GGUF file, or the files of a model folder by their paths in it. Default: the English
-   * voice of this package.
+   * A packed voice or another GGUF file, or the files of a model folder by their paths in it. Default: the
+   * English voice of this package.
    */
   model?: Source | Record<string, Source>;
   /** The second file of a model of two GGUF files. */
   codec?: Source;
   /** The module to use. Default: the fastest that the browser can run. */
   simd?: "auto" | "plain" | "relaxed";
+  /** Threads. Default: one for each processor, at most 8, on an isolated page; else 1. */
+  threads?: number;
   /** Whether fetched files are kept in the browser's storage. Default: true. */
   keep?: boolean;
   /** Whether the first text is as fast as later ones, for some time now. Default: true. */

@@ -13,11 +13,42 @@ const VOICE = new URL(`./orate-default.gguf?v=${VERSION}`, import.meta.url).href
 const MODULES = {
   plain: new URL("./orate.wasm", import.meta.url).href,
   relaxed: new URL("./orate-relaxed.wasm", import.meta.url).href,
+  "plain threads": new URL("./orate-threads.wasm", import.meta.url).href,
+  "relaxed threads": new URL("./orate-relaxed-threads.wasm", import.meta.url).href,
 };
+/** Threads by default: more gain little. */
+const MOST_DEFAULT_THREADS = 8;
 
 // Functions of one instruction each: i8x16.splat, and f32x4.relaxed_madd. A browser without it refuses them.
 const bytes = (...code) =>
-  new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, code.length + 4, 1, code.length + 2, 0, ...code, 11]);
+  new Uint8Array([
+    0,
+    97,
+    115,
+    109,
+    1,
+    0,
+    0,
+    0,
+    1,
+    5,
+    1,
+    96,
+    0,
+    1,
+    123,
+    3,
+    2,
+    1,
+    0,
+    10,
+    code.length + 4,
+    1,
+    code.length + 2,
+    0,
+    ...code,
+    11,
+  ]);
 const SIMD = bytes(65, 0, 253, 15);
 const RELAXED = bytes(65, 0, 253, 15, 65, 0, 253, 15, 65, 0, 253, 15, 253, 0x85, 2);
 
@@ -31,15 +62,29 @@ export function support() {
   };
 }
 
-function choose(simd) {
+// The module and the number of threads for this browser.
+function choose(simd = "auto", threads) {
   const has = support();
-  if (!has.simd) {
-    throw new OrateError("system", "this browser has no SIMD in WebAssembly; use Chrome 91, Firefox 89, Safari 16.4 or newer");
+  if (!["auto", "plain", "relaxed"].includes(simd)) {
+    throw new OrateError("invalid-input", `simd is ${simd}; choose plain, relaxed or auto`);
   }
-  if (simd === undefined || simd === "auto") return has.relaxedSimd ? "relaxed" : "plain";
-  if (simd !== "plain" && simd !== "relaxed") throw new OrateError("invalid-input", `simd is ${simd}; choose plain, relaxed or auto`);
-  if (simd === "relaxed" && !has.relaxedSimd) throw new OrateError("system", "this browser has no relaxed SIMD; leave simd out");
-  return simd;
+  if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 64)) {
+    throw new OrateError("invalid-input", `threads is ${threads}; choose 1 to 64`);
+  }
+  if (!has.simd) {
+    const browsers = "Chrome 91, Firefox 89, Safari 16.4 or newer";
+    throw new OrateError("system", `this browser has no SIMD in WebAssembly; use ${browsers}`);
+  }
+  if (simd === "relaxed" && !has.relaxedSimd) {
+    throw new OrateError("system", "this browser has no relaxed SIMD; leave simd out");
+  }
+  if (threads > 1 && !has.isolated) {
+    const headers = "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp";
+    throw new OrateError("system", `threads need an isolated page; serve it with the headers ${headers}`);
+  }
+  threads ??= has.isolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_DEFAULT_THREADS) : 1;
+  const kind = simd === "auto" ? (has.relaxedSimd ? "relaxed" : "plain") : simd;
+  return { module: MODULES[threads > 1 ? `${kind} threads` : kind], threads };
 }
 
 // A source of bytes as a Blob, or as the URL to fetch.
@@ -57,7 +102,11 @@ function source(value, what) {
 }
 
 const isFile = (value) =>
-  typeof value === "string" || value instanceof URL || value instanceof Blob || value instanceof ArrayBuffer || ArrayBuffer.isView(value);
+  typeof value === "string" ||
+  value instanceof URL ||
+  value instanceof Blob ||
+  value instanceof ArrayBuffer ||
+  ArrayBuffer.isView(value);
 
 // Paths in the module's file system, with their sources, and the path of the model.
 function filesOf(model, folder) {
@@ -68,8 +117,15 @@ function filesOf(model, folder) {
     return { path, files: [[path, where]] };
   }
   const entries = model && typeof model === "object" ? Object.entries(model) : [];
-  if (!entries.length) throw new OrateError("invalid-input", `${folder} is ${model}; give a file, or an object of paths and files`);
-  return { path: `/${folder}`, files: entries.map(([path, value]) => [`/${folder}/${path}`, source(value, path)]) };
+  if (!entries.length)
+    throw new OrateError(
+      "invalid-input",
+      `${folder} is ${model}; give a file, or an object of paths and files`,
+    );
+  return {
+    path: `/${folder}`,
+    files: entries.map(([path, value]) => [`/${folder}/${path}`, source(value, path)]),
+  };
 }
 
 export class Engine {
@@ -77,10 +133,14 @@ export class Engine {
   #calls = new Map();
   #next = 1;
   #closed;
+  #memory; // shared with the module, if it has threads
+  #alarm;
 
   /** Use `Engine.open`. */
-  constructor(worker, onProgress) {
+  constructor(worker, alarm, onProgress) {
     this.#worker = worker;
+    this.#alarm = new BroadcastChannel(alarm);
+    this.#alarm.onmessage = ({ data }) => this.#end(new OrateError("bug", `a thread ended: ${data}`));
     worker.onmessage = ({ data: { id, answer, samples, error, progress } }) => {
       if (progress) return onProgress?.(progress);
       const { resolve, reject } = this.#calls.get(id) ?? {};
@@ -90,28 +150,49 @@ export class Engine {
     };
     worker.onerror = (e) => {
       e.preventDefault?.();
-      this.#end(new OrateError("system", `the engine's worker failed: ${e.message || "its script could not be loaded"}`));
+      this.#end(
+        new OrateError(
+          "system",
+          `the engine's worker failed: ${e.message || "its script could not be loaded"}`,
+        ),
+      );
     };
   }
 
-  static async open({ model = VOICE, codec, simd, keep = true, warmUp = true, options = {}, onProgress, signal } = {}) {
+  static async open(given = {}) {
+    const {
+      model = VOICE,
+      codec,
+      simd,
+      threads,
+      keep = true,
+      warmUp = true,
+      options,
+      onProgress,
+      signal,
+    } = given;
     signal?.throwIfAborted();
-    const kind = choose(simd), main = filesOf(model, "model"), second = codec && filesOf(codec, "codec");
+    const chosen = choose(simd, threads),
+      main = filesOf(model, "model");
+    const second = codec && filesOf(codec, "codec"),
+      alarm = `orate ${crypto.randomUUID()}`;
     const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "orate" });
-    const engine = new Engine(worker, onProgress);
+    const engine = new Engine(worker, alarm, onProgress);
     const stop = () => engine.#end(signal.reason);
     signal?.addEventListener("abort", stop, { once: true });
     try {
-      const info = await engine.#call({
+      const { memory, ...info } = await engine.#call({
         call: "load",
-        module: MODULES[kind],
+        ...chosen,
+        alarm,
         files: [...main.files, ...(second?.files ?? [])],
         model: main.path,
         options: { ...options, ...(second && { codec: second.path }) },
         warmUp,
         keep,
       });
-      engine.info = { ...info, module: MODULES[kind] };
+      engine.info = { ...info, module: chosen.module };
+      engine.#memory = memory;
     } catch (e) {
       engine.close();
       throw e;
@@ -141,6 +222,7 @@ export class Engine {
   #end(reason) {
     this.#closed ??= reason;
     this.#worker.terminate();
+    this.#alarm.close();
     for (const { reject } of this.#calls.values()) reject(reason);
     this.#calls.clear();
   }
@@ -165,10 +247,12 @@ export class Engine {
 
   async speak(text, options = {}) {
     const { signal, ...rest } = options;
-    const spoken = this.#speak(text, true, rest, signal), parts = [], words = [];
+    const spoken = this.#speak(text, true, rest, signal),
+      parts = [],
+      words = [];
     try {
       const { warnings } = await spoken.begin();
-      for (let chunk; (chunk = await spoken.next()); ) {
+      for (let chunk; (chunk = await spoken.next());) {
         parts.push(chunk.samples);
         words.push(...chunk.words);
       }
@@ -181,18 +265,28 @@ export class Engine {
   #speak(text, whole, options, signal) {
     if (typeof text !== "string") throw new OrateError("invalid-input", `the text is ${text}; give a string`);
     const id = this.#next++;
-    // An abort rejects at once; the worker ends the chunk that it is at, and drops it.
+    let cancelled; // where the module looks whether to end the text, if its memory is shared
+    // An abort rejects at once. Without shared memory, the worker ends the chunk that it is at, and drops it.
     const abortable = (promise) => {
       if (!signal) return promise;
       signal.throwIfAborted();
       return new Promise((resolve, reject) => {
-        const abort = () => reject(signal.reason);
+        const abort = () => {
+          if (cancelled) Atomics.store(new Uint8Array(this.#memory.buffer), cancelled, 1);
+          reject(signal.reason);
+        };
         signal.addEventListener("abort", abort, { once: true });
         promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
       });
     };
     return {
-      begin: async () => abortable(this.#call({ call: "speak", id, text, whole, options: given(options) })),
+      begin: async () => {
+        const answer = await abortable(
+          this.#call({ call: "speak", id, text, whole, options: given(options) }),
+        );
+        cancelled = answer.cancelled;
+        return answer;
+      },
       next: async () => {
         const chunk = await abortable(this.#call({ call: "next", id }));
         return chunk.done ? undefined : { ...chunk, samples: chunk.samples || new Float32Array(0) };
@@ -210,7 +304,8 @@ export class Engine {
 // Options without those that are undefined, which JSON has no place for.
 function given(options) {
   for (const [name, value] of Object.entries(options)) {
-    if (typeof value === "number" && !Number.isFinite(value)) throw new OrateError("invalid-input", `${name} is ${value}; give a number`);
+    if (typeof value === "number" && !Number.isFinite(value))
+      throw new OrateError("invalid-input", `${name} is ${value}; give a number`);
   }
   return options;
 }
@@ -224,7 +319,8 @@ function joined(parts) {
 /** A WAV file (16 bits, mono) of samples. */
 export function wav({ samples, sampleRate }) {
   const view = new DataView(new ArrayBuffer(44 + 2 * samples.length));
-  const text = (at, letters) => [...letters].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
+  const text = (at, letters) =>
+    [...letters].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
   text(0, "RIFF");
   view.setUint32(4, 36 + 2 * samples.length, true);
   text(8, "WAVEfmt ");
@@ -237,6 +333,8 @@ export function wav({ samples, sampleRate }) {
   view.setUint16(34, 16, true);
   text(36, "data");
   view.setUint32(40, 2 * samples.length, true);
-  samples.forEach((sample, i) => view.setInt16(44 + 2 * i, Math.round(32767 * Math.max(-1, Math.min(1, sample))), true));
+  samples.forEach((sample, i) =>
+    view.setInt16(44 + 2 * i, Math.round(32767 * Math.max(-1, Math.min(1, sample))), true),
+  );
   return new Blob([view], { type: "audio/wav" });
 }

@@ -1,4 +1,4 @@
-/** Plays chunks one after the other without gaps, while later ones are computed. Make it in a click handler. */
+/** Plays chunks without gaps, while later ones are computed. Make it in a click handler. */
 export class Player {
   #sources = new Set();
   #end = 0; // time at which what is scheduled ends
@@ -11,7 +11,8 @@ export class Player {
 
   /** Plays a chunk after those before it, and returns the seconds until it begins. */
   add({ samples, sampleRate }) {
-    const { context } = this, now = context.currentTime;
+    const { context } = this,
+      now = context.currentTime;
     const at = Math.max(this.#end, now);
     if (samples.length) {
       const buffer = context.createBuffer(1, samples.length, sampleRate);
@@ -34,7 +35,9 @@ export class Player {
   /** Resolves when all of it was played, or stopped. */
   async played() {
     while (this.#sources.size) {
-      await Promise.all([...this.#sources].map((source) => new Promise((done) => source.addEventListener("ended", done))));
+      await Promise.all(
+        [...this.#sources].map((source) => new Promise((done) => source.addEventListener("ended", done))),
+      );
     }
   }
 

@@ -1,5 +1,5 @@
-// Files of models: fetched in ranges, and kept in the browser's private file system (OPFS). A download that was
-// interrupted goes on where it was. Each file has its bytes and a record beside them, by a name made from its URL.
+// Files of models: fetched in ranges, and kept in the browser's private file system (OPFS). A download that
+// was interrupted goes on where it was. A file has its bytes and a record, named by a hash of its URL.
 
 import { OrateError } from "./error.js";
 
@@ -8,7 +8,8 @@ const RANGE = 8 << 20; // bytes of a request
 const TRIES = 4; // of each request
 const PAUSE = 500; // milliseconds before the second try, twice as many before each next one
 
-const folder = async () => (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
+const folder = async () =>
+  (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
 
 async function nameOf(url) {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(url)));
@@ -16,7 +17,7 @@ async function nameOf(url) {
 }
 
 /**
- * Returns the file at `url` as a Blob: the kept one, or after a download. `keep` false leaves the storage alone.
+ * Returns the file at `url` as a Blob: the kept one, or after a download. Without `keep`, nothing is stored.
  * `progress(loaded, total)` has bytes; `total` may be undefined.
  */
 export async function load(url, keep, progress) {
@@ -28,7 +29,13 @@ export async function load(url, keep, progress) {
   }
   if (!place) {
     const parts = [];
-    await download(url, {}, (bytes) => parts.push(bytes), () => (parts.length = 0), progress);
+    await download(
+      url,
+      {},
+      (bytes) => parts.push(bytes),
+      () => (parts.length = 0),
+      progress,
+    );
     return new Blob(parts);
   }
   const name = await nameOf(url);
@@ -50,7 +57,8 @@ async function kept(place, name, url, progress) {
   const handle = await file.createSyncAccessHandle();
   try {
     const write = async (bytes) => {
-      if (handle.write(bytes, { at: record.loaded }) !== bytes.length) throw new DOMException("", "QuotaExceededError");
+      if (handle.write(bytes, { at: record.loaded }) !== bytes.length)
+        throw new DOMException("", "QuotaExceededError");
       handle.flush();
       record.loaded += bytes.length;
       await save(place, name, record);
@@ -68,7 +76,10 @@ async function kept(place, name, url, progress) {
     handle.close();
     await remove(place, name);
     const size = record.total ? ` of ${Math.ceil(record.total / 1e6)} MB` : "";
-    throw new OrateError("system", `${url}${size}: no room in the browser's storage; free some, or open with keep: false`);
+    throw new OrateError(
+      "system",
+      `${url}${size}: no room in the browser's storage; free some, or open with keep: false`,
+    );
   } finally {
     handle.close();
   }
@@ -78,7 +89,8 @@ async function kept(place, name, url, progress) {
 // Fetches what is missing. `record` has what is known: loaded, total, and the tag of the server's version.
 async function download(url, record, write, restart, progress) {
   record.loaded ??= 0;
-  let loaded = record.loaded, total = record.total;
+  let loaded = record.loaded,
+    total = record.total;
   while (total === undefined || loaded < total) {
     const headers = { Range: `bytes=${loaded}-${loaded + RANGE - 1}` };
     if (loaded && record.tag) headers["If-Range"] = record.tag;
@@ -114,9 +126,12 @@ async function download(url, record, write, restart, progress) {
   async function receive(response) {
     let received = 0;
     const reader = response.body.getReader();
-    for (let parts = [], size = 0; ; ) {
+    for (let parts = [], size = 0; ;) {
       const { done, value } = await reader.read().catch((e) => {
-        throw new OrateError("system", `${url}: the download was interrupted (${e.message}); try again, it goes on`);
+        throw new OrateError(
+          "system",
+          `${url}: the download was interrupted (${e.message}); try again, it goes on`,
+        );
       });
       if (value) {
         parts.push(value);
@@ -182,7 +197,8 @@ async function remove(place, name) {
 
 /** Lists what is kept: `{ url, loaded, total, complete }`. */
 export async function stored() {
-  const place = await folder(), records = [];
+  const place = await folder(),
+    records = [];
   for await (const name of place.keys()) {
     if (name.endsWith(".json")) records.push(await read(place, name.slice(0, -5)));
   }

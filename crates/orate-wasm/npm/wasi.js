@@ -1,8 +1,18 @@
 // The part of WASI preview 1 that the module uses: read-only files, clocks, random numbers, messages.
 // https://github.com/WebAssembly/WASI/blob/main/legacy/preview1/docs.md
 
-const OK = 0, BADF = 8, INVAL = 28, IO = 29, ISDIR = 31, NOENT = 44, NOSYS = 52, NOTDIR = 54, ROFS = 69;
-const CHARACTERS = 2, FOLDER = 3, FILE = 4;
+const OK = 0,
+  BADF = 8,
+  INVAL = 28,
+  IO = 29,
+  ISDIR = 31,
+  NOENT = 44,
+  NOSYS = 52,
+  NOTDIR = 54,
+  ROFS = 69;
+const CHARACTERS = 2,
+  FOLDER = 3,
+  FILE = 4;
 const ROOT = 3; // descriptor of the folder that all paths start from
 const MOST_READ = 16 << 20; // bytes read at once, which are in memory twice for a moment
 
@@ -17,7 +27,7 @@ function normal(path) {
 }
 
 export class Wasi {
-  /** `files`: path to Blob. `report` receives what the module prints, which is only the message of a panic. */
+  /** `files`: path to Blob. `report` receives what the module prints, the message of a panic. */
   constructor(files = new Map(), report = console.error) {
     this.files = new Map([...files].map(([path, blob]) => [normal(path), blob]));
     this.report = report;
@@ -33,7 +43,10 @@ export class Wasi {
         .filter((name) => name !== "constructor")
         .map((name) => [name, Calls.prototype[name].bind(this)]),
     );
-    const missing = WebAssembly.Module.imports(module).filter(({ module, name }) => module !== "env" && !own[name]);
+    const needed = WebAssembly.Module.imports(module).filter(
+      (needed) => needed.module === "wasi_snapshot_preview1",
+    );
+    const missing = needed.filter(({ name }) => !own[name]);
     return { ...Object.fromEntries(missing.map(({ name }) => [name, () => NOSYS])), ...own };
   }
 
@@ -62,7 +75,8 @@ export class Wasi {
 
   // Names in a folder, with their types.
   entries(folder) {
-    const start = folder === "" ? "" : folder + "/", entries = new Map();
+    const start = folder === "" ? "" : folder + "/",
+      entries = new Map();
     for (const file of this.files.keys()) {
       if (file.startsWith(start)) {
         const [name, ...inner] = file.slice(start.length).split("/");
@@ -108,7 +122,8 @@ class Calls {
     return OK;
   }
   clock_time_get(clock, _precision, at) {
-    const now = clock === 0 ? Date.now() : performance.now();
+    // The same for all threads, whose workers were started at different times.
+    const now = clock === 0 ? Date.now() : performance.timeOrigin + performance.now();
     this.view.setBigUint64(at, BigInt(Math.round(now * 1e6)), true);
     return OK;
   }
@@ -186,7 +201,8 @@ class Calls {
     const entries = this.entries(folder.path);
     let length = 0;
     for (let i = Number(cookie); i < entries.length && length < room; i++) {
-      const name = new TextEncoder().encode(entries[i][0]), entry = new Uint8Array(24 + name.length);
+      const name = new TextEncoder().encode(entries[i][0]),
+        entry = new Uint8Array(24 + name.length);
       const view = new DataView(entry.buffer);
       view.setBigUint64(0, BigInt(i + 1), true);
       view.setUint32(16, name.length, true);
@@ -216,7 +232,8 @@ class Calls {
   }
   fd_write(descriptor, at, count, written) {
     if (descriptor !== 1 && descriptor !== 2) return BADF;
-    let text = "", total = 0;
+    let text = "",
+      total = 0;
     for (const [from, length] of this.buffers(at, count)) {
       text += this.text(from, length);
       total += length;

@@ -61,7 +61,8 @@ async function open(model) {
 
 async function speak() {
   const clicked = performance.now();
-  const text = $("text").value, own = (running = new AbortController());
+  const text = $("text").value,
+    own = (running = new AbortController());
   player ??= new Player();
   player.stop();
   player.context.resume();
@@ -69,7 +70,8 @@ async function speak() {
   $("download").disabled = true;
   $("state").textContent = "Speaking …";
   ready(true, true);
-  const parts = [], spoken = { seconds: 0 };
+  const parts = [],
+    spoken = { seconds: 0 };
   try {
     const options = { voice: $("voice").value || undefined, signal: own.signal };
     if (!$("speed-field").hidden) options.speed = Number($("speed").value);
@@ -86,7 +88,10 @@ async function speak() {
     $("state").textContent =
       `First sound after ${Math.round(spoken.first)} ms; ${spoken.seconds.toFixed(1)} s of speech made in ` +
       `${took.toFixed(1)} s`;
-    await Promise.race([player.played(), new Promise((_, stop) => own.signal.addEventListener("abort", stop))]);
+    await Promise.race([
+      player.played(),
+      new Promise((_, stop) => own.signal.addEventListener("abort", stop)),
+    ]);
   } catch (error) {
     if (own.signal.aborted) $("state").textContent = "Stopped.";
     else fail(error);

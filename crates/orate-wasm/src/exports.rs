@@ -60,8 +60,9 @@ pub extern "C" fn orate_samples() -> *const f32 {
     STATE.with_borrow(|state| state.session.samples().as_ptr())
 }
 
-/// Returns where a byte is that another thread sets to 1 to stop the text that is being spoken.
+/// Returns where a byte is that another thread sets to 1 to end a text, until the text is stopped; 0 if there
+/// is no such text.
 #[unsafe(no_mangle)]
-pub extern "C" fn orate_cancelled() -> *const AtomicBool {
-    STATE.with_borrow(|state| std::ptr::from_ref(state.session.cancelled()))
+pub extern "C" fn orate_cancelled(id: u32) -> *const AtomicBool {
+    STATE.with_borrow(|state| state.session.cancelled(id).map_or(std::ptr::null(), std::ptr::from_ref))
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Most characters of a text, so that a mistake cannot fill the memory.
 const MOST_CHARACTERS: usize = 10_000_000;
@@ -84,6 +84,13 @@ impl From<Error> for Failure {
     }
 }
 
+/// A text that is being spoken, or was and is not stopped yet.
+struct Text {
+    /// `None` once all of it was spoken, or something went wrong.
+    stream: Option<Stream>,
+    cancelled: Arc<AtomicBool>,
+}
+
 /// An engine that answers requests in JSON, one after the other.
 ///
 /// Requests are objects with the name of a `call`: `open`, `warmUp`, `speak`, `next`, `stop`. Answers are
@@ -91,16 +98,13 @@ impl From<Error> for Failure {
 #[derive(Default)]
 pub struct Session {
     engine: Option<Engine>,
-    streams: HashMap<u32, Stream>,
+    texts: HashMap<u32, Text>,
     samples: Vec<f32>,
-    /// Set by another thread to stop the call that is running.
-    cancelled: Arc<AtomicBool>,
 }
 
 impl Session {
     /// Does what a request asks for, and returns the answer.
     pub fn call(&mut self, request: &str) -> String {
-        self.cancelled.store(false, Ordering::Relaxed);
         let answer = serde_json::from_str(request)
             .map_err(|e| Failure::input(format!("the request is wrong: {e}")))
             .and_then(|request| self.answer(request));
@@ -115,9 +119,9 @@ impl Session {
         &self.samples
     }
 
-    /// The switch that stops the call that is running, for other threads. Each call turns it off first.
-    pub fn cancelled(&self) -> &AtomicBool {
-        &self.cancelled
+    /// The switch that ends a text, for other threads: set it to true. It lives until the text is stopped.
+    pub fn cancelled(&self, id: u32) -> Option<&AtomicBool> {
+        self.texts.get(&id).map(|text| &*text.cancelled)
     }
 
     fn answer(&mut self, request: Request) -> Result<serde_json::Value> {
@@ -131,7 +135,7 @@ impl Session {
             Request::Speak { id, text, whole, options } => self.speak(id, &text, whole, options),
             Request::Next { id } => self.next(id),
             Request::Stop { id } => {
-                self.streams.remove(&id);
+                self.texts.remove(&id);
                 Ok(json!({}))
             }
         }
@@ -148,7 +152,7 @@ impl Session {
             settings.set(&name, &value)?;
         }
         // Memory for two models may not be there.
-        self.streams.clear();
+        self.texts.clear();
         self.engine = None;
         let engine = self.engine.insert(Engine::with_options(settings)?);
         Ok(json!({
@@ -170,7 +174,8 @@ impl Session {
             return Err(Failure::input(problem));
         }
         let Spoken { options, tags, ssml } = Spoken::read(options)?;
-        let options = Options { whole, cancel: Some(Cancel::from(self.cancelled.clone())), ..options };
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let options = Options { whole, cancel: Some(Cancel::from(cancelled.clone())), ..options };
         let script = match (tags, ssml) {
             (true, true) => {
                 return Err(Failure::input("a text has tags or SSML: set `tags` or `ssml`, not both"));
@@ -187,16 +192,16 @@ impl Session {
             }
         };
         let answer = json!({ "warnings": stream.warnings(), "pieces": stream.remaining() });
-        self.streams.insert(id, stream);
+        self.texts.insert(id, Text { stream: Some(stream), cancelled });
         Ok(answer)
     }
 
     fn next(&mut self, id: u32) -> Result<serde_json::Value> {
-        let stream = self.streams.get_mut(&id);
-        let stream = stream.ok_or_else(|| Failure::input(format!("no text {id} is being spoken")))?;
-        let chunk = stream.next().transpose();
+        let text = self.texts.get_mut(&id).filter(|text| text.stream.is_some());
+        let text = text.ok_or_else(|| Failure::input(format!("no text {id} is being spoken")))?;
+        let chunk = text.stream.as_mut().and_then(Iterator::next).transpose();
         if !matches!(chunk, Ok(Some(_))) {
-            self.streams.remove(&id);
+            text.stream = None;
         }
         let Some(chunk) = chunk? else { return Ok(json!({ "done": true })) };
         let answer = spoken(&chunk);
@@ -297,6 +302,7 @@ fn spoken(chunk: &Chunk) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     const VOICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../voices/orate-default/orate-default.gguf");
     const TEXT: &str = "One.\n\nTwo.";
@@ -432,20 +438,10 @@ mod tests {
         assert!(call(&mut session, json!({ "call": "next", "id": 3 }))["error"].is_object());
         // Stopping what has ended is no error.
         assert_eq!(call(&mut session, json!({ "call": "stop", "id": 3 })), json!({}));
-        // From another thread, within a call.
+        assert!(session.cancelled(3).is_none());
         call(&mut session, begin);
-        let (switch, done) = (session.cancelled.clone(), AtomicBool::new(false));
-        let answer = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    switch.store(true, Ordering::Relaxed);
-                    std::thread::yield_now();
-                }
-            });
-            let answer = call(&mut session, json!({ "call": "next", "id": 3 }));
-            done.store(true, Ordering::Relaxed);
-            answer
-        });
+        session.cancelled(3).expect("is being spoken").store(true, Ordering::Relaxed);
+        let answer = call(&mut session, json!({ "call": "next", "id": 3 }));
         assert_eq!(answer["error"]["kind"], "cancelled", "{answer}");
     }
 }

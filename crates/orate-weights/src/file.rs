@@ -5,7 +5,8 @@
 //! Replace a model by renaming a new file over it, as downloads and package managers do, never by writing
 //! into the old one.
 //!
-//! WebAssembly cannot map files: there they are read as a whole, and stay in memory as long as a mapping would.
+//! WebAssembly cannot map files: there they are read as a whole, and stay in memory as long as a mapping
+//! would.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -54,7 +55,9 @@ fn content(file: &File) -> io::Result<Content> {
 fn content(mut file: &File) -> io::Result<Content> {
     let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let (mut bytes, too_large) = (Vec::new(), io::ErrorKind::OutOfMemory);
-    bytes.try_reserve_exact(size).map_err(|_| io::Error::new(too_large, format!("no room for {size} bytes")))?;
+    bytes
+        .try_reserve_exact(size)
+        .map_err(|_| io::Error::new(too_large, format!("no room for {size} bytes")))?;
     io::Read::read_to_end(&mut file, &mut bytes)?;
     Ok(bytes)
 }

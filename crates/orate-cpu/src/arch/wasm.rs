@@ -252,7 +252,7 @@ impl Simd for Simd128 {
     #[inline(always)]
     fn scale_by_power_of_two(self, a: Self::V, n: Self::V) -> Self::V {
         a.zip(n, |a, n| {
-            // Adding 1.5 · 2^23 puts the integer into the lower bits; conversions to integers saturate, which
+            // Adding 1.5 · 2^23 puts the integer into the lower bits. Conversions to integers saturate, which
             // takes several instructions on x86.
             let n = f32x4_add(n, f32x4_splat(12_582_912.0));
             f32x4_mul(a, u32x4_shl(u32x4_add(n, u32x4_splat(127)), 23))
