@@ -320,7 +320,7 @@ mod tests {
         session
     }
 
-    /// Samples of all chunks that are left, and the numbers of their pieces.
+    /// Samples of all chunks, and the numbers of their pieces.
     fn rest(session: &mut Session, id: u32) -> (Vec<f32>, Vec<u64>) {
         let (mut samples, mut pieces) = (vec![], vec![]);
         loop {
@@ -342,10 +342,12 @@ mod tests {
             let request = json!({ "call": "speak", "id": id, "text": TEXT, "options": { "seed": seed } });
             assert_eq!(call(&mut session, request), json!({ "warnings": [], "pieces": 2 }));
         }
-        call(&mut session, json!({ "call": "next", "id": 2 }));
+        let first = call(&mut session, json!({ "call": "next", "id": 2 }));
+        assert_eq!((&first["piece"], &first["text"]), (&0.into(), &"One.".into()), "{first}");
         let (samples, pieces) = rest(&mut session, 1);
         assert_eq!(pieces, [0, 1]);
-        assert_eq!(rest(&mut session, 2).1, [1]);
+        let second = call(&mut session, json!({ "call": "next", "id": 2 }));
+        assert_eq!((&second["piece"], &second["start"]), (&1.into(), &first["samples"]), "{second}");
         let mut expected = vec![];
         let engine = session.engine.as_ref().expect("is open");
         for chunk in engine.stream(TEXT, &Options::default()).expect("speaks") {
