@@ -110,6 +110,8 @@ export interface EngineInfo {
   sampleRate: number;
   voices: string[];
   defaultVoice: string | null;
+  /** Language codes of the model; empty if it has one language. */
+  languages: string[];
   options: ModelOption[];
   /** URL of the WebAssembly module. */
   module: string;

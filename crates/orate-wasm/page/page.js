@@ -44,8 +44,10 @@ async function open(model) {
         $("loading-text").textContent = `Loading the voice: ${megabytes(loaded)}${of} MB${rest}`;
       },
     });
-    const { voices, defaultVoice, options, device } = engine.info;
+    const { voices, defaultVoice, languages, options, device } = engine.info;
     choices($("voice"), voices, defaultVoice);
+    choices($("language"), languages, "en");
+    $("language-field").hidden = languages.length < 2;
     const speed = options.find((option) => option.name === "speed");
     $("speed-field").hidden = !speed;
     if (speed?.range) [$("speed").min, $("speed").max] = speed.range;
@@ -74,6 +76,7 @@ async function speak() {
     spoken = { seconds: 0 };
   try {
     const options = { voice: $("voice").value || undefined, signal: own.signal };
+    if (!$("language-field").hidden) options.language = $("language").value;
     if (!$("speed-field").hidden) options.speed = Number($("speed").value);
     for await (const chunk of engine.stream(text, options)) {
       const wait = player.add(chunk);

@@ -155,6 +155,8 @@ impl Session {
         self.texts.clear();
         self.engine = None;
         let engine = self.engine.insert(Engine::with_options(settings)?);
+        let facts = engine.model().files().describe().facts;
+        let languages = facts.into_iter().find(|(name, _)| *name == "languages").map(|(_, codes)| codes);
         Ok(json!({
             "family": engine.family_name(),
             "device": engine.device(),
@@ -163,6 +165,7 @@ impl Session {
             "sampleRate": engine.sample_rate(),
             "voices": engine.voices().iter().map(|voice| &*voice.name).collect::<Vec<_>>(),
             "defaultVoice": engine.voices().iter().find(|voice| voice.is_default).map(|voice| &*voice.name),
+            "languages": languages.unwrap_or_else(|| json!([])),
             "options": engine.model().accepts().iter().map(described).collect::<Vec<_>>(),
         }))
     }
