@@ -148,6 +148,9 @@ export class Player {
   stop(): void;
 }
 
+/** The audio of all chunks of a stream. */
+export function join(chunks: Chunk[]): Audio;
+
 /** A WAV file (16 bits, mono). */
 export function wav(audio: Pick<Audio, "samples" | "sampleRate">): Blob;
 

@@ -19,38 +19,11 @@ const MODULES = {
 /** Threads by default: more gain little. */
 const MOST_DEFAULT_THREADS = 8;
 
-// Functions of one instruction each: i8x16.splat, and f32x4.relaxed_madd. A browser without it refuses them.
-const bytes = (...code) =>
-  new Uint8Array([
-    0,
-    97,
-    115,
-    109,
-    1,
-    0,
-    0,
-    0,
-    1,
-    5,
-    1,
-    96,
-    0,
-    1,
-    123,
-    3,
-    2,
-    1,
-    0,
-    10,
-    code.length + 4,
-    1,
-    code.length + 2,
-    0,
-    ...code,
-    11,
-  ]);
-const SIMD = bytes(65, 0, 253, 15);
-const RELAXED = bytes(65, 0, 253, 15, 65, 0, 253, 15, 65, 0, 253, 15, 253, 0x85, 2);
+// Modules of one function: i8x16.splat, and f32x4.relaxed_madd. Browsers without the instruction refuse them.
+const module = (hex) => Uint8Array.from(hex.match(/\w\w/g), (byte) => parseInt(byte, 16));
+const START = "0061736d 01000000 01 05 01 60 00 01 7b 03 02 01 00";
+const SIMD = module(`${START} 0a 08 01 06 00 4100 fd0f 0b`);
+const RELAXED = module(`${START} 0a 13 01 11 00 4100 fd0f 4100 fd0f 4100 fd0f fd8502 0b`);
 
 /** Checks what this browser has: `{ simd, relaxedSimd, isolated, storage }`. */
 export function support() {
@@ -248,15 +221,13 @@ export class Engine {
   async speak(text, options = {}) {
     const { signal, ...rest } = options;
     const spoken = this.#speak(text, true, rest, signal),
-      parts = [],
-      words = [];
+      chunks = [];
     try {
       const { warnings } = await spoken.begin();
       for (let chunk; (chunk = await spoken.next());) {
-        parts.push(chunk.samples);
-        words.push(...chunk.words);
+        chunks.push(chunk);
       }
-      return { samples: joined(parts), sampleRate: this.sampleRate, words, warnings };
+      return { ...join(chunks), sampleRate: this.sampleRate, warnings };
     } finally {
       spoken.stop();
     }
@@ -310,10 +281,12 @@ function given(options) {
   return options;
 }
 
-function joined(parts) {
-  const all = new Float32Array(parts.reduce((length, part) => length + part.length, 0));
-  parts.reduce((at, part) => (all.set(part, at), at + part.length), 0);
-  return all;
+/** The audio of all chunks of a stream. */
+export function join(chunks) {
+  const samples = new Float32Array(chunks.reduce((length, chunk) => length + chunk.samples.length, 0));
+  chunks.reduce((at, chunk) => (samples.set(chunk.samples, at), at + chunk.samples.length), 0);
+  const all = (name) => chunks.flatMap((chunk) => chunk[name] ?? []);
+  return { samples, sampleRate: chunks[0]?.sampleRate, words: all("words"), warnings: all("warnings") };
 }
 
 /** A WAV file (16 bits, mono) of samples. */

@@ -1,5 +1,5 @@
 // Threads of a module (wasi-threads): workers that are there before they are needed, since one that is
-// started while the module runs would wait for it. They share `control`, four numbers for each: its state, and
+// started while the module runs would wait for it. They share `control`, four numbers for each: its state and
 // the thread that it runs. The first number of all is how many threads were begun.
 
 const IDLE = 0,

@@ -1,6 +1,6 @@
 // The demo page: one engine, a player, and the last text's audio to download.
 
-import { Engine, Player, VERSION, wav } from "./orate/index.js";
+import { Engine, join, Player, VERSION, wav } from "./orate/index.js";
 
 const $ = (id) => document.getElementById(id);
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
@@ -72,7 +72,7 @@ async function speak() {
   $("download").disabled = true;
   $("state").textContent = "Speaking …";
   ready(true, true);
-  const parts = [],
+  const chunks = [],
     spoken = { seconds: 0 };
   try {
     const options = { voice: $("voice").value || undefined, signal: own.signal };
@@ -82,11 +82,11 @@ async function speak() {
       const wait = player.add(chunk);
       spoken.first ??= performance.now() - clicked + 1000 * wait;
       spoken.seconds += chunk.samples.length / chunk.sampleRate;
-      parts.push(chunk.samples);
+      chunks.push(chunk);
       $("state").textContent = `Speaking: first sound after ${Math.round(spoken.first)} ms`;
     }
     const took = (performance.now() - clicked) / 1000;
-    last = { samples: joined(parts), sampleRate: engine.sampleRate };
+    last = join(chunks);
     $("download").disabled = false;
     $("state").textContent =
       `First sound after ${Math.round(spoken.first)} ms; ${spoken.seconds.toFixed(1)} s of speech made in ` +
@@ -105,12 +105,6 @@ async function speak() {
       ready(Boolean(engine));
     }
   }
-}
-
-function joined(parts) {
-  const all = new Float32Array(parts.reduce((length, part) => length + part.length, 0));
-  parts.reduce((at, part) => (all.set(part, at), at + part.length), 0);
-  return all;
 }
 
 function download() {

@@ -1,5 +1,5 @@
-// Keeps the page for offline use. The voice is not kept here but in the browser's file system. Pages that come
-// from here are isolated, so that the module may have threads, whatever headers the server sends.
+// Keeps the page for offline use. The voice is not kept here but in the browser's file system. Pages that
+// come from here are isolated, so that the module may have threads, whatever headers the server sends.
 
 const CACHE = "orate-page-VERSION"; // scripts/npm puts a hash of all files here
 const FILES = [
