@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "aarch64")]
 use crate::arch::neon::{Neon, dots};
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use crate::arch::wasm::{self, Simd128};
 use crate::simd::{ByteKernel, Kernel, Portable};
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
@@ -27,13 +29,26 @@ enum Level {
     Dotprod,
     #[cfg(target_arch = "aarch64")]
     I8mm,
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Wasm,
 }
 
 /// Names of all sets, best first.
-const NAMES: [&str; 8] = ["amx", "vnni", "avx512", "avx2", "neon-i8mm", "neon-dotprod", "neon", "portable"];
+const NAMES: [&str; 10] = [
+    "amx",
+    "vnni",
+    "avx512",
+    "avx2",
+    "neon-i8mm",
+    "neon-dotprod",
+    "neon",
+    "relaxed-simd",
+    "simd128",
+    "portable",
+];
 
 /// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2`, `neon-i8mm`,
-/// `neon-dotprod`, `neon` or `portable`.
+/// `neon-dotprod`, `neon`, `relaxed-simd`, `simd128` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
 /// Whether a kernel of this name multiplies on AMX tiles. Names begin with the instruction set that a kernel
@@ -90,6 +105,8 @@ impl Isa {
             }
             found.push(Isa(Level::Neon));
         }
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        found.push(Isa(Level::Wasm));
         found.push(Isa::PORTABLE);
         found
     }
@@ -172,7 +189,7 @@ impl Isa {
 
     /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with integer dot products), `avx512`,
     /// `avx2`, `neon-i8mm` (NEON with integer matrix products), `neon-dotprod` (with integer dot products),
-    /// `neon` or `portable`.
+    /// `neon`, `relaxed-simd` (of WebAssembly, with multiply-adds rounded once), `simd128` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
@@ -190,6 +207,8 @@ impl Isa {
             Level::Dotprod => "neon-dotprod",
             #[cfg(target_arch = "aarch64")]
             Level::I8mm => "neon-i8mm",
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Wasm => wasm::NAME,
         }
     }
 
@@ -206,6 +225,8 @@ impl Isa {
             Level::Avx512 | Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
             #[cfg(target_arch = "aarch64")]
             Level::Neon | Level::Dotprod | Level::I8mm => kernel.run(Neon::<{ dots::NONE }>(())),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Wasm => kernel.run(Simd128(())),
         }
     }
 
@@ -231,6 +252,8 @@ impl Isa {
             // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "aarch64")]
             Level::I8mm => unsafe { crate::arch::neon::run_bytes_i8mm(kernel) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Wasm => kernel.run(Simd128(())),
         }
     }
 }

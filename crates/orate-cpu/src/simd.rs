@@ -490,3 +490,160 @@ impl ByteSimd for Portable {
         a.map(|x| x as f32)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+
+    /// What each method makes of the same numbers, as bits: vectors of eight, whatever the set's width.
+    struct All<'a> {
+        x: &'a [f32],
+        y: &'a [f32],
+        halves: &'a [u16],
+        bytes: &'a [u8],
+    }
+
+    /// Most lanes of a vector.
+    const MOST: usize = 16;
+
+    fn bits(x: &[f32]) -> Vec<u32> {
+        // The payload of NaN differs.
+        x.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+    }
+
+    impl ByteKernel for All<'_> {
+        type Output = Vec<(&'static str, Vec<u32>)>;
+
+        #[inline(always)]
+        fn run<S: ByteSimd>(self, s: S) -> Self::Output {
+            let mut all = vec![];
+            let mut each = |name, f: &dyn Fn(S::V, S::V) -> S::V| {
+                let mut out = vec![0.0; self.x.len()];
+                for i in (0..out.len()).step_by(S::LANES) {
+                    // SAFETY: lengths are multiples of all widths.
+                    unsafe {
+                        let (x, y) = (s.load(self.x.as_ptr().add(i)), s.load(self.y.as_ptr().add(i)));
+                        s.store(out.as_mut_ptr().add(i), f(x, y));
+                    }
+                }
+                all.push((name, bits(&out)));
+            };
+            each("add", &|x, y| s.add(x, y));
+            each("sub", &|x, y| s.sub(x, y));
+            each("mul", &|x, y| s.mul(x, y));
+            each("div", &|x, y| s.div(x, y));
+            each("min", &|x, y| s.min(x, y));
+            each("max", &|x, y| s.max(x, y));
+            each("sqrt", &|x, _| s.sqrt(s.abs(x)));
+            // The portable path rounds small negative numbers to zero, others to minus zero.
+            each("round", &|x, _| s.add(s.round(x), s.splat(0.0)));
+            each("copysign", &|x, y| s.copysign(x, y));
+            each("select", &|x, y| s.select(s.less(x, y), s.splat(1.0), y));
+            each("fma", &|x, y| s.fma(s.round(x), s.splat(2.0), s.round(y)));
+            let one = s.splat(1.5);
+            each("scale", &|x, _| s.scale_by_power_of_two(one, s.round(s.max(s.min(x, one), s.splat(-9.0)))));
+
+            let (mut halves, mut brains, mut eighths) = (vec![], vec![], vec![]);
+            let (mut stored, mut rounded, mut dots, mut nibbles) = (vec![], vec![], vec![], vec![]);
+            let mut buffer = [0.0; MOST];
+            let mut floats = |v: S::V, out: &mut Vec<u32>| {
+                // SAFETY: the buffer has room for the widest vector.
+                unsafe { s.store(buffer.as_mut_ptr(), v) };
+                out.extend(bits(&buffer[..S::LANES]));
+            };
+            for i in (0..self.halves.len()).step_by(S::LANES) {
+                // SAFETY: lengths are multiples of all widths; there are four bytes for each number.
+                unsafe {
+                    floats(s.load_f16(self.halves.as_ptr().add(i)), &mut halves);
+                    floats(s.splat_f16(self.halves.as_ptr().add(i / MOST * MOST)), &mut halves);
+                    floats(s.load_bf16(self.halves.as_ptr().add(i)), &mut brains);
+                    floats(s.load_i8(self.bytes.as_ptr().add(i).cast()), &mut eighths);
+                    let weights = s.load_bytes(self.bytes.as_ptr().add(4 * i));
+                    let x = i32::from_le_bytes([3, 0x81, 0x7f, 0xfe]);
+                    let signs = s.splat_i32(0x7f7f_7f7f);
+                    let dot = |w| s.to_floats(s.dot4(s.splat_i32(-7), w, x));
+                    floats(dot(weights), &mut dots);
+                    floats(dot(signs), &mut dots);
+                    floats(dot(s.low_nibbles(weights)), &mut nibbles);
+                    floats(dot(s.high_nibbles(weights)), &mut nibbles);
+                }
+            }
+            for i in (0..self.x.len()).step_by(S::LANES) {
+                let mut small = [0; MOST];
+                // SAFETY: as above.
+                unsafe {
+                    let x = s.load(self.x.as_ptr().add(i));
+                    // Within the range of a byte; NaN stays.
+                    let x = s.select(s.less(s.abs(x), s.splat(120.0)), x, s.splat(f32::NAN));
+                    floats(s.store_i8(small.as_mut_ptr(), x), &mut rounded);
+                }
+                stored.extend(small[..S::LANES].iter().map(|x| u32::from(*x as u8)));
+            }
+            let parts = (0..=8).flat_map(|n| {
+                let mut out = [-1.0; MOST + 1];
+                // SAFETY: eight numbers are there.
+                unsafe { s.store_partial(out.as_mut_ptr().add(1), s.load_partial(self.y.as_ptr(), n), n) };
+                bits(&out[..10])
+            });
+            all.push(("parts", parts.collect()));
+            let mut square = vec![0.0; MOST * MOST];
+            for (i, j) in
+                (0..MOST).step_by(S::LANES).flat_map(|i| (0..MOST).step_by(S::LANES).map(move |j| (i, j)))
+            {
+                // SAFETY: both squares have `MOST` rows and columns.
+                unsafe {
+                    s.transpose(
+                        self.y.as_ptr().add(i * MOST + j),
+                        MOST,
+                        square.as_mut_ptr().add(j * MOST + i),
+                        MOST,
+                    )
+                };
+            }
+            all.push(("transpose", bits(&square)));
+            // Small integers, whose sum is exact in any order.
+            let most = self.y[..MOST].iter().map(|y| y.round());
+            let first: Vec<f32> = most.collect();
+            // SAFETY: there are as many numbers as the widest vector has.
+            let (sum, largest) = unsafe {
+                let sums = (0..MOST).step_by(S::LANES).map(|i| s.reduce_add(s.load(first.as_ptr().add(i))));
+                let sum = sums.sum::<f32>();
+                let largest =
+                    (0..MOST).step_by(S::LANES).map(|i| s.reduce_max(s.load(first.as_ptr().add(i))));
+                (sum, largest.fold(f32::NEG_INFINITY, f32::max))
+            };
+            all.push(("reduce", bits(&[sum, largest])));
+            all.extend([("f16", halves), ("bf16", brains), ("i8", eighths), ("store_i8", stored)]);
+            all.extend([("round_i8", rounded), ("dot4", dots), ("nibbles", nibbles)]);
+            all
+        }
+    }
+
+    #[test]
+    fn all_sets_compute_what_the_portable_one_does() {
+        let count = 256;
+        let special = [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, 1.5, -2.5, 1e-40, -3e38];
+        let x = |i: usize| special.get(i / 2).copied().unwrap_or((i as f32 * 1.37).sin() * i as f32);
+        let x: Vec<f32> = (0..count).map(x).collect();
+        let y: Vec<f32> = (0..count).map(|i| (i as f32 * 0.71 + 0.3).cos() * 9.0).collect();
+        let halves: Vec<u16> = (0..65536 / 16).map(|i| (i * 16 + i % 16) as u16).collect();
+        let bytes: Vec<u8> = (0..4 * halves.len()).map(|i| (i * 37 % 256) as u8).collect();
+        let of = |isa: Isa| isa.run_bytes(All { x: &x, y: &y, halves: &halves, bytes: &bytes });
+        let sorted = |mut list: Vec<u32>| {
+            list.sort_unstable();
+            list
+        };
+        let expected = of(Isa::PORTABLE);
+        for isa in Isa::available() {
+            for ((name, got), (_, want)) in of(isa).into_iter().zip(expected.clone()) {
+                // Two lists of vectors stand by turns, in vectors of each width.
+                let (got, want) = match name {
+                    "f16" | "dot4" | "nibbles" => (sorted(got), sorted(want)),
+                    _ => (got, want),
+                };
+                assert!(got == want, "{isa}: {name}");
+            }
+        }
+    }
+}

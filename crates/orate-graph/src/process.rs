@@ -16,13 +16,13 @@ pub struct HomeProcess(u32);
 impl HomeProcess {
     /// This process.
     pub fn current() -> HomeProcess {
-        HomeProcess(std::process::id())
+        HomeProcess(id())
     }
 
     /// Whether this is still the process. Asks the system, which takes a tenth of a microsecond.
     #[inline]
     pub fn is_here(self) -> bool {
-        self.0 == std::process::id()
+        self.0 == id()
     }
 
     /// An error in every other process.
@@ -36,6 +36,12 @@ impl HomeProcess {
             false => Err(DeviceError::Forked { device: device.to_owned(), opened_in: self.0 }),
         }
     }
+}
+
+/// Number of this process. WebAssembly has no processes, and its standard library panics when asked.
+#[inline]
+fn id() -> u32 {
+    if cfg!(target_family = "wasm") { 0 } else { std::process::id() }
 }
 
 /// A value that is dropped in the process that made it, and in others left alone.

@@ -4,16 +4,21 @@
 //! a missing page ends the program with a bus error (SIGBUS), which cannot be turned into an error here.
 //! Replace a model by renaming a new file over it, as downloads and package managers do, never by writing
 //! into the old one.
+//!
+//! WebAssembly cannot map files: there they are read as a whole, and stay in memory as long as a mapping
+//! would.
 
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+#[cfg(not(target_family = "wasm"))]
+use memmap2::Mmap as Content;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
-use memmap2::{Mmap, MmapOptions};
 use orate_files::OutputFile;
 
 use crate::WeightError;
@@ -32,7 +37,30 @@ pub(crate) fn map(path: &Path) -> Result<Bytes, WeightError> {
 
 /// A mapped file, whose pages can be released.
 #[derive(Clone, Debug)]
-pub(crate) struct Mapping(Option<Arc<Mmap>>);
+pub(crate) struct Mapping(Option<Arc<Content>>);
+
+/// Bytes of a file.
+#[cfg(target_family = "wasm")]
+type Content = Vec<u8>;
+
+#[cfg(not(target_family = "wasm"))]
+fn content(file: &File) -> io::Result<Content> {
+    // SAFETY: the mapping is private and read-only. Another process could still change or truncate the file,
+    // see the module's documentation. Parsers check the bytes and rely on nothing else, so that changed bytes
+    // give wrong numbers, and missing ones end the program.
+    unsafe { memmap2::MmapOptions::new().map(file) }
+}
+
+#[cfg(target_family = "wasm")]
+fn content(mut file: &File) -> io::Result<Content> {
+    let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let (mut bytes, too_large) = (Vec::new(), io::ErrorKind::OutOfMemory);
+    bytes
+        .try_reserve_exact(size)
+        .map_err(|_| io::Error::new(too_large, format!("no room for {size} bytes")))?;
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
+}
 
 impl Mapping {
     pub fn open(path: &Path) -> Result<Mapping, WeightError> {
@@ -41,10 +69,7 @@ impl Mapping {
         if info.len() == 0 {
             return Ok(Mapping(None)); // an empty mapping is an error on most systems
         }
-        // SAFETY: the mapping is private and read-only. Another process could still change or truncate the
-        // file, see the module's documentation. Parsers check the bytes and rely on nothing else, so that
-        // changed bytes give wrong numbers, and missing ones end the program.
-        let map = unsafe { MmapOptions::new().map(&file) }.map_err(WeightError::io("map", path))?;
+        let map = content(&file).map_err(WeightError::io("map", path))?;
         if map.starts_with(POINTER) {
             return Err(WeightError::Pointer { path: path.to_owned() });
         }
@@ -79,7 +104,7 @@ impl Mapping {
 }
 
 /// A mapping with several owners, as the owner of `Bytes`.
-struct Shared(Arc<Mmap>);
+struct Shared(Arc<Content>);
 
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
@@ -91,7 +116,7 @@ impl AsRef<[u8]> for Shared {
 /// new.
 pub(crate) fn replace(
     path: &Path,
-    write: impl FnOnce(&mut BufWriter<orate_files::Sink>) -> std::io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<orate_files::Sink>) -> io::Result<()>,
 ) -> Result<u64, WeightError> {
     let written = || {
         let output = OutputFile::create(path)?;

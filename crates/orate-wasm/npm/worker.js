@@ -1,0 +1,123 @@
+// The worker of an engine: loads module and model, and answers calls, one after the other.
+
+import { OrateError } from "./error.js";
+import { load } from "./storage.js";
+import * as threads from "./threads.js";
+import { Wasi } from "./wasi.js";
+
+let instance; // exports of the module, and its memory
+let printed = ""; // what the module wrote, which is the message of a panic
+let dead; // why the module cannot be used any more
+
+async function open({ module: url, threads: count, files, model, options, warmUp, keep, alarm }) {
+  const loaded = new Map(),
+    totals = new Map();
+  const report = () => {
+    const sum = (i) => [...totals.values()].reduce((all, pair) => all + (pair[i] ?? 0), 0);
+    postMessage({ progress: { loaded: sum(0), total: sum(1) } });
+  };
+  const one = async ([path, source]) => {
+    const isLocal = source instanceof Blob;
+    const progress = (...pair) => {
+      totals.set(path, pair);
+      report();
+    };
+    loaded.set(path, isLocal ? source : await load(source, keep, progress));
+  };
+  const [module] = await Promise.all([compile(url), ...files.map(one)]);
+  const wasi = new Wasi(loaded, (text) => (printed = (printed + text).slice(-2000)));
+  const [memory, control] = count > 1 ? [sharedMemory(), threads.control(count - 1)] : [];
+  const { exports } = await WebAssembly.instantiate(module, {
+    wasi_snapshot_preview1: wasi.imports(module, () => memory ?? instance.memory),
+    ...(memory && threads.imports(control, memory)),
+  });
+  instance = { exports, memory: memory ?? exports.memory, isShared: Boolean(memory) };
+  if (memory)
+    await Promise.all(
+      Array.from({ length: count - 1 }, (_, worker) => begin({ module, memory, control, worker, alarm })),
+    );
+  exports._initialize();
+  const info = call({ call: "open", model, options: { ...options, threads: count } }).answer;
+  if (warmUp && info.voices.length) call({ call: "warmUp" });
+  return { answer: { ...info, memory } };
+}
+
+// As much as this browser gives a page, since shared memory cannot have an open end.
+function sharedMemory() {
+  for (let maximum = 65536; ; maximum /= 2) {
+    try {
+      return new WebAssembly.Memory({ initial: 512, maximum, shared: true });
+    } catch (e) {
+      if (maximum <= 8192) throw new OrateError("system", `no memory for a model: ${e.message}`);
+    }
+  }
+}
+
+// Starts a worker for threads, and waits until it is ready.
+function begin(message) {
+  return new Promise((resolve, reject) => {
+    const worker = new Worker(new URL("./thread.js", import.meta.url), {
+      type: "module",
+      name: "orate thread",
+    });
+    worker.onmessage = resolve;
+    worker.onerror = (e) => reject(new OrateError("system", `a thread could not be started: ${e.message}`));
+    worker.postMessage(message);
+  });
+}
+
+async function compile(url) {
+  try {
+    return await WebAssembly.compileStreaming(fetch(url));
+  } catch {
+    // Servers that do not know the type of the file, and errors, which the second try describes.
+  }
+  const response = await fetch(url).catch((e) => {
+    throw new OrateError("system", `${url}: ${e.message}`);
+  });
+  if (!response.ok) throw new OrateError("system", `${url}: the server answers ${response.status}`);
+  return WebAssembly.compile(await response.arrayBuffer());
+}
+
+function call(request) {
+  if (dead)
+    throw new OrateError("bug", `the engine ended after an error; open another one. The error was: ${dead}`);
+  const { exports, memory } = instance,
+    bytes = new TextEncoder().encode(JSON.stringify(request));
+  let answer;
+  try {
+    const at = exports.orate_request(bytes.length);
+    new Uint8Array(memory.buffer, at, bytes.length).set(bytes);
+    const length = exports.orate_call();
+    answer = JSON.parse(
+      new TextDecoder().decode(new Uint8Array(memory.buffer, exports.orate_answer(), length).slice()),
+    );
+  } catch (e) {
+    dead = printed.trim() || e.message;
+    const isMemory = /memory allocation of|no room for/.test(dead);
+    throw new OrateError(
+      isMemory ? "system" : "bug",
+      isMemory ? `out of memory: ${dead}` : `a bug of Orate: ${dead}`,
+    );
+  }
+  if (answer.error) throw new OrateError(answer.error.kind, answer.error.message);
+  // Where the page can end the text while the module runs.
+  if (request.call === "speak" && instance.isShared) answer.cancelled = exports.orate_cancelled(request.id);
+  if (!answer.samples) return { answer };
+  return {
+    answer,
+    samples: new Float32Array(memory.buffer, exports.orate_samples(), answer.samples).slice(),
+  };
+}
+
+let queue = Promise.resolve();
+self.onmessage = ({ data: { id, request } }) => {
+  queue = queue.then(async () => {
+    try {
+      const { answer, samples } = await (request.call === "load" ? open(request) : call(request));
+      postMessage({ id, answer, samples }, samples ? [samples.buffer] : []);
+    } catch (e) {
+      postMessage({ id, error: { kind: e.kind ?? "system", message: e.message } });
+    }
+  });
+};
