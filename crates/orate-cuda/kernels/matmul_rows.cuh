@@ -58,21 +58,24 @@ struct Stores {
     bool gated;
 
     __device__ __forceinline__ Stores(const Args& a, int four)
-        : results(a, min(first_channel(a, four), (a.n - 1) / 4 * 4)), gated(PARTS && a.gated) {}
+        : results(a, min(first_channel(a, four), (a.n - 1) / 4 * 4)), gated(is_gated(a)) {}
+
+    // Only kernels that store 16 bits gate.
+    static __device__ __forceinline__ bool is_gated(const Args& a) { return PARTS && HALVES && a.gated; }
 
     static __device__ __forceinline__ int first_channel(const Args& a, int four) {
-        return blockIdx.x * (PARTS && a.gated ? CHANNELS_OF_BLOCK / 2 : CHANNELS_OF_BLOCK) + 4 * four;
+        return blockIdx.x * (is_gated(a) ? CHANNELS_OF_BLOCK / 2 : CHANNELS_OF_BLOCK) + 4 * four;
     }
 
     // Whether there are results in this place of a block.
     static __device__ __forceinline__ bool has(const Args& a, int four) {
-        return first_channel(a, four) < a.n && !(PARTS && a.gated && four >= OF_ROW / 2);
+        return first_channel(a, four) < a.n && !(is_gated(a) && four >= OF_ROW / 2);
     }
 
     // `sum(four)` is the sum of four channels of row r.
     template <typename Sum>
     __device__ __forceinline__ void store(int r, int four, Sum sum) const {
-        if (gated) results.store_gated(r, sum(four), sum(four + OF_ROW / 2));
+        if (PARTS && HALVES && gated) results.store_gated(r, sum(four), sum(four + OF_ROW / 2));
         else results.store(r, sum(four));
     }
 };

@@ -176,7 +176,8 @@ DEVICE void product_in_groups(const Args& a) {
     if (blocks == 1)
         store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES, true>(a, sums, first_row, end);
     else
-        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES>(a, sums, inbox, first_row, end);
+        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES>(
+            a, sums, inbox, first_row, end);
 }
 
 #undef KERNEL

@@ -69,8 +69,8 @@ DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
 // Numbers per thread that stay in registers.
 #define KEPT 26
 
-// A number that k ids reach, as `ordered`: the k-th largest of x, found two bits at a time, or a lower one if no
-// other id reaches that.
+// A number that k ids reach, as `ordered`: the k-th largest of x, found two bits at a time, or a lower one if
+// no other id reaches that.
 DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
     u32 kept[KEPT], least = 0;
 #pragma unroll

@@ -291,8 +291,8 @@ impl Simd for Simd128 {
     }
     #[inline(always)]
     fn prefetch(self, _: *const f32) {}
-    /// One step per iteration. Compilers of browsers keep the order of instructions, and of four steps at once
-    /// they would spill most registers: 26 GFLOP/s became 42, with relaxed SIMD 30 became 53.
+    /// One step per iteration. Compilers of browsers keep the order of instructions, and of four steps at
+    /// once they would spill most registers: 26 GFLOP/s became 42, with relaxed SIMD 30 became 53.
     #[inline(always)]
     unsafe fn steps<const ROWS: usize, const VECTORS: usize>(
         self,

@@ -158,8 +158,8 @@ impl<N: Autoregressive> Batch<N> {
         SESSIONS_KEPT * self.resources.network.device().memory_kept()
     }
 
-    /// `more` utterances will join now, and `later` after their prompts: the first of them makes room for all,
-    /// and the batch does not shrink meanwhile.
+    /// `more` utterances will join now, and `later` after their prompts. The first of them makes room for
+    /// all, and the batch does not shrink meanwhile.
     pub(super) fn expect(&mut self, more: usize, later: usize) {
         self.expected = (self.len() + more + later).min(self.most);
     }
@@ -393,8 +393,8 @@ impl<N: Autoregressive> Batch<N> {
         }
     }
 
-    /// Whether an utterance that failed to join has to wait for one to leave, since the device has no room. Then
-    /// the batch becomes no larger.
+    /// Whether an utterance that failed to join has to wait for one to leave, since the device has no room.
+    /// Then the batch becomes no larger.
     pub(super) fn has_to_wait(&mut self, e: &ModelError) -> bool {
         let waits = has_no_room(e) && !self.is_empty();
         if waits {

@@ -16,8 +16,8 @@
 //! | `q4_k` | 1.85e-1 | 3.9e-2 | 2 of 24 | 0.044 |
 //! | `q4_0` | 6.8e-1 | 1.3e-1 | 9 of 24 | 0.40 |
 //!
-//! K formats are those of Turbo and Nano, where some rows are a multiple of 256; all other rows are `q8_0`, as in
-//! all of the other variants.
+//! K formats are those of Turbo and Nano, where some rows are a multiple of 256; all other rows are `q8_0`, as
+//! in all of the other variants.
 //!
 //! | keys and values | largest difference | mean |
 //! | --- | --- | --- |
