@@ -333,6 +333,16 @@ impl ByteSimd for Simd128 {
         a.each(|a| u8x16_shr(a, 4))
     }
     #[inline(always)]
+    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
+        let mask = u8x16_splat(mask);
+        let or = |low, high| {
+            let shifted =
+                if left >= 0 { u32x4_shl(high, left as u32) } else { u32x4_shr(high, left.unsigned_abs()) };
+            v128_or(low, v128_and(shifted, mask))
+        };
+        Integers(or(low.0, high.0), or(low.1, high.1))
+    }
+    #[inline(always)]
     fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
         // As pairs of 16 bits: the instruction for bytes needs one factor of seven bits.
         let x = i32x4_splat(x);
