@@ -38,7 +38,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 static AGAIN: AtomicUsize = AtomicUsize::new(0);
 
 /// Calls of the driver in which new kernels are compiled and first run.
-const FIRST_CALLS: usize = 8;
+const FIRST_CALLS: usize = 64;
 
 /// Number of threads in the driver.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
