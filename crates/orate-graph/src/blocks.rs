@@ -11,10 +11,10 @@
 
 mod super_block;
 
-pub use super_block::{SUPER_BLOCK, SuperBlock, SuperFormat};
+pub use super_block::{SuperBlock, SuperFormat};
 
 use crate::Precision;
-pub use crate::shape::BLOCK;
+pub use crate::shape::{BLOCK, SUPER_BLOCK};
 use half::f16;
 
 /// How the weights of a block are rounded.

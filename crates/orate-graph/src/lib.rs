@@ -26,6 +26,7 @@ mod activation;
 pub mod blocks;
 pub mod device;
 mod error;
+mod format;
 mod fusion;
 mod graph;
 mod memory;
@@ -44,6 +45,7 @@ pub use device::{
     Memory, ModelOnDevice, Pacing, Part, extended, fitting,
 };
 pub use error::{DeviceError, GraphError, Result};
+pub use format::Precision;
 pub use fusion::{Fused, Fusions, Head, MOST_HEADS, MOST_PARTS, Rounding, RowNorm};
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place};
@@ -53,7 +55,7 @@ pub use op::{
 };
 pub use pending::{Pending, Ticket};
 pub use plan::{Plan, Roofline, Step, Target, launches_of, several};
-pub use precision::{CacheFormat, Precision, PrecisionPolicy, name_matches};
+pub use precision::{CacheFormat, PrecisionPolicy, name_matches};
 pub use process::{AtHome, HomeProcess};
 pub use shape::{DType, Shape, ValueInfo};
 pub use weight::{Blocks, Halves, Tensor, Weight, WeightLoader};

@@ -28,6 +28,9 @@ named! {
 /// Elements that share a scale in blocks: weights along K, and [`DType::Q8_0`] along rows.
 pub const BLOCK: usize = 32;
 
+/// Weights of a block whose scales are rounded too.
+pub const SUPER_BLOCK: usize = 256;
+
 impl DType {
     /// The compact types.
     pub const COMPACT: [DType; 3] = [DType::F16, DType::BF16, DType::Q8_0];

@@ -12,10 +12,8 @@
 //! squares; the best of them counts. Then the steps of all sub-blocks are rounded to multiples of one.
 
 use crate::Precision;
+use crate::shape::SUPER_BLOCK;
 use half::f16;
-
-/// Weights in a block.
-pub const SUPER_BLOCK: usize = 256;
 
 /// Steps that are tried for a sub-block, as parts of the range of integers.
 const TRIED: [f32; 9] = [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0];
