@@ -567,6 +567,10 @@ mod tests {
                     floats(dot(signs), &mut dots);
                     floats(dot(s.low_nibbles(weights)), &mut nibbles);
                     floats(dot(s.high_nibbles(weights)), &mut nibbles);
+                    // The fifth bits of q5_k and the upper two of q6_k, from the first and last places.
+                    for (left, mask) in [(4, 0x10), (-3, 0x10), (4, 0x30), (-2, 0x30)] {
+                        floats(dot(s.or_bits(s.low_nibbles(weights), weights, left, mask)), &mut nibbles);
+                    }
                 }
             }
             for i in (0..self.x.len()).step_by(S::LANES) {

@@ -37,7 +37,7 @@ const LEAST_FEED: usize = 128;
 
 /// A finished batch keeps memories of at most this many sessions' bytes
 /// ([`orate_graph::Device::memory_kept`]): on a GPU 4 GiB, or with CUDA a quarter of the card if that is
-/// more. So much has those of 64 callers of Qwen3-TTS 0.6B on a card of 80 GB, which take 50 ms to make.
+/// more: on a card of 80 GB, those of 64 callers of Qwen3-TTS 0.6B.
 const SESSIONS_KEPT: usize = 16;
 
 /// Number of an utterance in a batch, which is never reused.
@@ -60,6 +60,7 @@ pub struct Batch<N: Autoregressive> {
     brought: Vec<(RowId, Vec<i32>)>,
     /// Utterances that there is to be room for.
     expected: usize,
+    /// See [`Batch::most`].
     most: usize,
 }
 
@@ -290,6 +291,8 @@ impl<N: Autoregressive> Batch<N> {
         if let Some(row) = self.row_of(id) {
             let active = &mut self.memories[self.active];
             (active.rows[row], active.changed) = (Row::unused(&self.facts), true);
+            // There may be room again.
+            self.most = self.resources.network.device().pacing().batch;
         }
     }
 
@@ -314,7 +317,11 @@ impl<N: Autoregressive> Batch<N> {
         }
         let (live, rows) = (self.len(), self.rows());
         if live > 0 && rows > 2 && 4 * live.max(self.expected) <= rows {
-            self.move_to(rows / 2, (0, 0))?;
+            match self.move_to(rows / 2, (0, 0)) {
+                // A device without room for the smaller memory keeps the larger one.
+                Err(e) if has_no_room(&e) => {}
+                result => result?,
+            }
         }
         if !self.flight.as_ref().is_some_and(|f| f.rows.iter().flatten().any(|id| self.row_of(*id).is_some()))
         {
@@ -394,7 +401,7 @@ impl<N: Autoregressive> Batch<N> {
     }
 
     /// Whether an utterance that failed to join has to wait for one to leave, since the device has no room.
-    /// Then the batch becomes no larger.
+    /// The batch becomes no larger until then.
     pub(super) fn has_to_wait(&mut self, e: &ModelError) -> bool {
         let waits = has_no_room(e) && !self.is_empty();
         if waits {
