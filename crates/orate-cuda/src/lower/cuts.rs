@@ -375,8 +375,8 @@ fn wide_block(
 }
 
 /// [`estimate`] for `kernels/matmul_warpgroup.cu` and at most two blocks of rows: what they wait for are
-/// weights, pieces of K one after the other, and for clusters room for all of their blocks. Fitted to times of
-/// an H100 that `bench::blocks_of_many_rows` prints.
+/// weights, pieces of K one after the other, and for clusters room for all of their blocks. Fitted to times
+/// of an H100 that `bench::blocks_of_many_rows` prints.
 fn estimate_few(kernel: &Wide, split: usize, blocks: usize, k: usize, n: usize, facts: &Facts) -> f64 {
     let piece = match kernel.groups {
         4 => 0.75,
