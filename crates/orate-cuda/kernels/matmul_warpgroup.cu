@@ -93,15 +93,21 @@ DEVICE void product_in_groups(const Args& a) {
     const uint4* weights = a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * a.k_blocks * 64
                                + sixteen % 2 * 32 + lane;
     uint4 w[2][STEPS];
-    auto load = [&](uint4 (&w)[STEPS], int step) {
-        int piece = CONVOLVES ? step / taps : step, tap = CONVOLVES ? step - piece * taps : 0;
+    // Weights of the step `later`, at most two, after a tap of a piece.
+    auto load = [&](uint4 (&w)[STEPS], int piece, int tap, int later) {
+        if (CONVOLVES) {
+            tap += later;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (tap >= taps) tap -= taps, piece++;
+        } else piece += later;
         int block = tap * (a.channels / 16) + (number + piece * groups) * STEPS;
 #pragma unroll
         for (int i = 0; i < STEPS; i++) w[i] = weights[(block + i) * 64];
     };
 #pragma unroll
     for (int i = 0; i < 2; i++)
-        if (i < steps) load(w[i], i);
+        if (i < steps) load(w[i], 0, 0, i);
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
 
     bool is_rounded = a.halves & 1;
@@ -129,7 +135,6 @@ DEVICE void product_in_groups(const Args& a) {
 
     float acc[ROWS / 8][4] = {};
     u64 first = right_operand(shared);
-    int step = 0;
     // Multiplies by the weights in `now`, and then loads those of the step after the next.
     auto multiply_step = [&](uint4 (&now)[STEPS], int piece, int tap) {
         if (tap == 0) group_barrier(group, OF_GROUP);
@@ -145,13 +150,13 @@ DEVICE void product_in_groups(const Args& a) {
         }
         wait_for_products<0>();
         keep(now), keep(acc);
-        if (step + 2 < steps) load(now, step + 2);
-        step++;
+        if (steps > 2) load(now, piece, tap, 2);
+        steps--;
     };
-    for (int piece = 0, tap = 0; step < steps;) {
+    for (int piece = 0, tap = 0; steps > 0;) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            if (step == steps) break;
+            if (steps == 0) break;
             multiply_step(w[i], piece, tap);
             if (++tap == taps) tap = 0, piece++;
         }
