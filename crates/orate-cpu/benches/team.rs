@@ -1,4 +1,4 @@
-//! Cost of a fork-join, warm and after a pause that sends the workers to sleep.
+//! Cost of a fork-join, warm and after a pause that sends the workers to sleep, and runs with a slow worker.
 //!
 //! `cargo bench -p orate-cpu --bench team`
 
@@ -19,6 +19,17 @@ fn meet(team: &Team) -> f64 {
     start.elapsed().as_secs_f64() * 1e6
 }
 
+/// Milliseconds of a run of `chunks` chunks that sleep for a millisecond, and four on the last thread. Sleeps
+/// need no core, so other processes hardly matter.
+fn with_slow_worker(team: &Team, chunks: usize) -> f64 {
+    let start = Instant::now();
+    team.run(chunks, &|worker, _| {
+        let factor = if worker.index() + 1 == team.threads() { 4 } else { 1 };
+        std::thread::sleep(factor * Duration::from_millis(1));
+    });
+    start.elapsed().as_secs_f64() * 1e3
+}
+
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -35,5 +46,10 @@ fn main() {
         });
         let asleep = median(asleep.collect());
         println!("{threads} threads meet: warm {warm:.2} µs, after a sleep {asleep:.1} µs");
+        for chunks in [4, 8, 16, 32] {
+            let time = median((0..100).map(|_| with_slow_worker(&team, chunks)).collect());
+            let least = chunks as f64 / (threads as f64 - 0.75);
+            println!("… one four times slower, {chunks} chunks: {time:.1} ms; evenly {least:.1}");
+        }
     }
 }

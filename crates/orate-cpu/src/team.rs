@@ -7,12 +7,15 @@
 //!
 //! Idle workers spin for a moment, because the next op usually follows within microseconds, and then sleep
 //! until the next run.
+//!
+//! Every worker measures its time for a chunk against the caller's. One on a slow core leaves the last chunks
+//! of a run to the others if they will finish them sooner than it would finish one ([`Pace`]).
 
 use orate_graph::HomeProcess;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -79,7 +82,8 @@ impl Team {
         let beds = (1..threads).map(|_| Bed::default()).collect();
         let shared = Arc::new(Shared {
             left: AtomicUsize::new(0),
-            task: UnsafeCell::new(Task { run: &|_, _| {}, chunks: 0 }),
+            task: UnsafeCell::new(Task { run: &|_, _| {}, chunks: 0, number: 0, last_pace: 0.0 }),
+            speed: AtomicU32::new(threads as u32 * SPEED),
             unfinished: Line(AtomicUsize::new(0)),
             asleep: Line(AtomicUsize::new(0)),
             panicked: AtomicBool::new(false),
@@ -140,14 +144,19 @@ impl Team {
         };
         // SAFETY: `left` is zero and the chunks of the last run are finished, so no other thread reads the
         // task.
-        unsafe { *shared.task.get() = Task { run, chunks } };
+        let task = unsafe { &mut *shared.task.get() };
+        let number = task.number.wrapping_add(1);
+        *task = Task { run, chunks, number, ..*task };
         shared.unfinished.0.store(chunks, Ordering::Relaxed);
         // Publishes the task. Sequentially consistent, like the following read of `asleep`: a worker that
         // goes to sleep first increments `asleep` and then reads `left`, so at least one side sees the other.
         shared.left.swap(chunks, Ordering::SeqCst);
         shared.wake(chunks - 1);
-        shared.work(Worker(0));
+        let mut pace = Pace::new();
+        shared.work(Worker(0), &mut pace);
         shared.wait();
+        // SAFETY: all chunks are finished, so no other thread reads the task.
+        unsafe { (*shared.task.get()).last_pace = pace.last.1 };
         let panic = match shared.panicked.load(Ordering::Relaxed) {
             true => shared.take_panic(),
             false => None,
@@ -192,6 +201,63 @@ fn run_alone(chunks: usize, f: &(dyn Fn(Worker, usize) + Sync)) {
 struct Task {
     run: &'static (dyn Fn(Worker, usize) + Sync),
     chunks: usize,
+    /// Number of the run.
+    number: u32,
+    /// Nanoseconds that the caller of the run before took for a chunk; 0 if it took none.
+    last_pace: f32,
+}
+
+/// Speed of a thread that is as fast as the caller, in [`Shared::speed`].
+const SPEED: u32 = 64;
+
+/// Time for a chunk, relative to the caller's, from which a worker counts as slow. Threads of one kind of
+/// core stay below it, even if chunks are unequal.
+const SLOW: f32 = 1.5;
+
+/// How fast a thread is.
+#[derive(Debug)]
+struct Pace {
+    /// Its time for a chunk, relative to that of the caller: an average over runs.
+    ratio: f32,
+    /// What of this is in [`Shared::speed`].
+    speed: u32,
+    /// The last run with chunks of this thread, and nanoseconds for each of them.
+    last: (u32, f32),
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { ratio: 1.0, speed: SPEED, last: (0, 0.0) }
+    }
+
+    /// Compares the last run with the caller's pace in it, `theirs`, in nanoseconds for a chunk.
+    fn compare(&mut self, theirs: f32) {
+        if theirs > 0.0 {
+            // Bounded, so that a run in which one of the two lost its core counts no more than others.
+            let change = (self.last.1 / theirs / self.ratio - 1.0).clamp(-0.125, 0.125);
+            self.ratio = (self.ratio * (1.0 + change / 2.0)).clamp(1.0 / 16.0, 16.0);
+        }
+    }
+
+    /// Whether the others, of speed `others`, finish `left` chunks, and half of those they are at, sooner than
+    /// this thread would finish one.
+    fn is_too_slow(&self, left: usize, others: f32) -> bool {
+        self.ratio > SLOW && self.ratio * others > left as f32 + 0.5 * others
+    }
+}
+
+/// Measures the chunks that a thread takes one after the other in a run.
+struct Measured {
+    run: u32,
+    since: Instant,
+    chunks: u32,
+}
+
+impl Measured {
+    fn end(self, now: Instant, pace: &mut Pace) {
+        let nanoseconds = now.duration_since(self.since).as_nanos() as f32;
+        pace.last = (self.run, nanoseconds / self.chunks as f32);
+    }
 }
 
 /// Separates its content from neighboring cache lines.
@@ -213,6 +279,8 @@ struct Shared {
     left: AtomicUsize,
     /// Next to `left`, since a thread that has taken a chunk reads it next.
     task: UnsafeCell<Task>,
+    /// Sum of the speeds of all threads, in units of 1 / [`SPEED`] of the caller's.
+    speed: AtomicU32,
     /// Chunks that are not finished.
     unfinished: Line<AtomicUsize>,
     /// Number of workers that sleep, or are about to.
@@ -244,15 +312,25 @@ impl Shared {
     fn live(&self, me: Worker) {
         let bed = &self.beds[me.0 - 1];
         bed.thread.get_or_init(std::thread::current);
+        let mut pace = Pace::new();
         while self.idle(bed) {
-            self.work(me);
+            self.work(me, &mut pace);
         }
     }
 
-    /// Takes and runs chunks until none is left.
-    fn work(&self, me: Worker) {
+    /// Takes and runs chunks until none is left for this thread.
+    fn work(&self, me: Worker, pace: &mut Pace) {
+        let mut measured: Option<Measured> = None;
+        let mut insists = false;
         let mut left = self.left.load(Ordering::Relaxed);
         while left != 0 && left != STOP {
+            if !insists && pace.ratio > SLOW && self.is_too_slow(pace, left) {
+                if let Some(measured) = measured.take() {
+                    measured.end(Instant::now(), pace);
+                }
+                (left, insists) = self.stand_back(pace, left);
+                continue;
+            }
             // Acquire: the value comes from the caller's publishing write, directly or through
             // read-modify-writes of other threads, so the task is visible. It does not matter if `left` was
             // read in an earlier run: if the exchange succeeds, it takes a chunk of the current run.
@@ -261,6 +339,19 @@ impl Shared {
                     // SAFETY: this thread holds a chunk, so the task does not change until it has finished
                     // the chunk.
                     let task = unsafe { *self.task.get() };
+                    match &mut measured {
+                        Some(measured) if measured.run == task.number => measured.chunks += 1,
+                        _ => {
+                            let (run, since) = (task.number, Instant::now());
+                            if let Some(measured) = measured.replace(Measured { run, since, chunks: 1 }) {
+                                measured.end(since, pace);
+                            }
+                            if run == pace.last.0.wrapping_add(1) {
+                                pace.compare(task.last_pace);
+                                self.publish(pace);
+                            }
+                        }
+                    }
                     let chunk = task.chunks - left;
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (task.run)(me, chunk))) {
                         self.keep_panic(panic);
@@ -269,6 +360,51 @@ impl Shared {
                     left = self.left.load(Ordering::Relaxed);
                 }
                 Err(now) => left = now,
+            }
+        }
+        if let Some(measured) = measured {
+            measured.end(Instant::now(), pace);
+        }
+    }
+
+    #[cold]
+    fn is_too_slow(&self, pace: &Pace, left: usize) -> bool {
+        let others = self.speed.load(Ordering::Relaxed).saturating_sub(pace.speed);
+        pace.is_too_slow(left, others as f32 / SPEED as f32)
+    }
+
+    /// Adds a change of speed to the sum.
+    #[inline]
+    fn publish(&self, pace: &mut Pace) {
+        let speed = (SPEED as f32 / pace.ratio) as u32;
+        if speed.abs_diff(pace.speed) > SPEED / 16 {
+            self.speed.fetch_add(speed.wrapping_sub(pace.speed), Ordering::Relaxed);
+            pace.speed = speed;
+        }
+    }
+
+    /// Leaves `left` chunks to the others. Returns the chunks of the next run, zero when all are taken, or
+    /// what is left after the time that this thread would have needed for one. Then the others are not as
+    /// fast as expected, and it must help: the second value is true.
+    #[cold]
+    fn stand_back(&self, pace: &mut Pace, mut left: usize) -> (usize, bool) {
+        // Cores may become faster, which only taking a chunk would show.
+        pace.ratio += (1.0 - pace.ratio) / 256.0;
+        let since = Instant::now();
+        loop {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+                match self.left.load(Ordering::Relaxed) {
+                    now if now == 0 || now > left => return (now, false),
+                    now => left = now,
+                }
+            }
+            let waited = since.elapsed();
+            if waited.as_nanos() as f32 > pace.last.1 {
+                return (left, true);
+            }
+            if waited > SPIN {
+                std::thread::yield_now();
             }
         }
     }
@@ -550,6 +686,75 @@ mod tests {
             }
             finished.fetch_add(1, Ordering::SeqCst);
         });
+    }
+
+    /// Runs `chunks` chunks that take one millisecond, and eight on the last of three threads. Returns the
+    /// number of chunks that were left when that one took its last.
+    fn run_with_slow_worker(team: &Team, chunks: usize) -> usize {
+        let last = AtomicUsize::new(0);
+        team.run(chunks, &|worker, chunk| {
+            let slow = worker.index() == 2;
+            if slow {
+                last.fetch_max(chunk + 1, Ordering::Relaxed);
+            }
+            // Sleeps need no core, so other processes hardly change the times.
+            std::thread::sleep(Duration::from_millis(if slow { 8 } else { 1 }));
+        });
+        chunks - last.into_inner()
+    }
+
+    #[test]
+    fn a_slow_worker_leaves_the_last_chunks_to_others() {
+        let team = Team::new(3).unwrap();
+        for _ in 0..40 {
+            run_with_slow_worker(&team, 20);
+        }
+        // Two threads take two chunks a millisecond, so they finish in time if they begin with eight left.
+        let held_up = (0..20).filter(|_| run_with_slow_worker(&team, 20) < 6).count();
+        assert!(held_up <= 5, "{held_up} of 20 runs waited for a slow worker");
+        // It still takes its share of long runs.
+        assert!((0..4).any(|_| run_with_slow_worker(&team, 48) < 48));
+    }
+
+    #[test]
+    fn a_slow_worker_helps_when_others_are_late() {
+        let team = Team::new(3).unwrap();
+        for _ in 0..40 {
+            run_with_slow_worker(&team, 20);
+        }
+        // As above: the first chunk ends after all others. Two of the three threads may be in such chunks.
+        let finished = AtomicUsize::new(0);
+        team.run(12, &|_, chunk| {
+            while chunk < 2 && finished.load(Ordering::SeqCst) < 10 {
+                std::thread::yield_now();
+            }
+            finished.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+
+    #[test]
+    fn paces() {
+        let mut pace = Pace::new();
+        // Two other threads as fast as the caller.
+        assert!(!pace.is_too_slow(1, 2.0));
+        for run in 0..100 {
+            pace.last = (run, 4000.0);
+            pace.compare(1000.0);
+        }
+        assert!((3.9..4.1).contains(&pace.ratio), "{}", pace.ratio);
+        // In the time of a chunk here, the others finish theirs, half on average, and seven more.
+        assert!(pace.is_too_slow(6, 2.0) && !pace.is_too_slow(8, 2.0));
+        // One long chunk hardly counts, and what the caller did not measure not at all.
+        let before = pace.ratio;
+        pace.last = (100, 1e9);
+        pace.compare(1000.0);
+        pace.compare(0.0);
+        assert!(pace.ratio < 1.2 * before);
+        for run in 0..100 {
+            pace.last = (run, 1000.0);
+            pace.compare(1000.0);
+        }
+        assert!((0.95..1.05).contains(&pace.ratio) && !pace.is_too_slow(1, 2.0), "{}", pace.ratio);
     }
 
     #[test]
