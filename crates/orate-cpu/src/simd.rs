@@ -291,6 +291,26 @@ pub trait ByteSimd: Simd {
         }
         dots
     }
+    /// `sums += dots · (d · scale)`, where each column has a `d` and each row a `scale`.
+    ///
+    /// # Safety
+    /// `scales` must be valid for reading.
+    #[inline(always)]
+    unsafe fn add_scaled<const ROWS: usize, const VECTORS: usize>(
+        self,
+        dots: [[Self::I; VECTORS]; ROWS],
+        d: [Self::V; VECTORS],
+        scales: [*const f32; ROWS],
+        sums: &mut [[Self::V; VECTORS]; ROWS],
+    ) {
+        for v in 0..VECTORS {
+            for i in 0..ROWS {
+                // SAFETY: the caller guarantees it.
+                let scale = self.mul(d[v], self.splat(unsafe { *scales[i] }));
+                sums[i][v] = self.fma(self.to_floats(dots[i][v]), scale, sums[i][v]);
+            }
+        }
+    }
 }
 
 /// A computation on bytes, written once for every instruction set. Called by [`crate::Isa::run_bytes`].

@@ -2,7 +2,7 @@
 
 use super::tile::{columns, six_rows};
 use super::{Floats, Neon, dots};
-use crate::simd::{ByteSimd, GROUP_BYTES};
+use crate::simd::{ByteSimd, GROUP_BYTES, Simd};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -143,6 +143,43 @@ impl<const DOTS: u8> ByteSimd for Neon<DOTS> {
         unsafe { Floats(vcvtq_f32_s32(a.0), vcvtq_f32_s32(a.1)) }
     }
     #[inline(always)]
+    unsafe fn dot_half<const ROWS: usize, const VECTORS: usize>(
+        self,
+        low: *const u8,
+        high: *const u8,
+        (first, bits): (i32, i32),
+        x: &[*const i8; ROWS],
+        dots: &mut [[Integers; VECTORS]; ROWS],
+    ) {
+        let mask = ((1 << bits) - 1) << 4;
+        // SAFETY: the caller vouches for the vectors and for 16 bytes of each row of x; the token proves the
+        // instructions that the parameter names.
+        unsafe {
+            let numbers = x.map(|x| vld1q_s8(x));
+            for v in 0..VECTORS {
+                let upper = self.load_bytes(high.add(32 * v));
+                let (one, two) =
+                    (self.load_bytes(low.add(32 * v)), self.load_bytes(low.add(GROUP_BYTES + 32 * v)));
+                macro_rules! groups {
+                    ($($g:literal $lower:expr;)*) => {$(
+                        let w = self.or_bits($lower, upper, 4 - first - bits * $g, mask);
+                        for ((dots, numbers), x) in dots.iter_mut().zip(&numbers).zip(x) {
+                            dots[v] = if DOTS == dots::NONE {
+                                self.dot4(dots[v], w, x.cast::<i32>().add($g).read_unaligned())
+                            } else {
+                                sdot_pair::<$g>(dots[v], w, *numbers)
+                            };
+                        }
+                    )*};
+                }
+                groups!(
+                    0 self.low_nibbles(one); 1 self.high_nibbles(one);
+                    2 self.low_nibbles(two); 3 self.high_nibbles(two);
+                );
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn dot_block<const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
         self,
         w: *const u8,
@@ -169,6 +206,99 @@ impl<const DOTS: u8> ByteSimd for Neon<DOTS> {
             }
             dots
         }
+    }
+    #[inline(always)]
+    unsafe fn add_scaled<const ROWS: usize, const VECTORS: usize>(
+        self,
+        dots: [[Integers; VECTORS]; ROWS],
+        d: [Floats; VECTORS],
+        scales: [*const f32; ROWS],
+        sums: &mut [[Floats; VECTORS]; ROWS],
+    ) {
+        if ROWS == 6 && VECTORS == 2 {
+            // SAFETY: the caller guarantees it.
+            return unsafe { add_scaled_of_six_rows(dots, d, scales, sums) };
+        }
+        for i in 0..ROWS {
+            for v in 0..VECTORS {
+                // SAFETY: the caller guarantees it.
+                let scale = self.mul(d[v], self.splat(unsafe { *scales[i] }));
+                sums[i][v] = self.fma(self.to_floats(dots[i][v]), scale, sums[i][v]);
+            }
+        }
+    }
+}
+
+/// [`ByteSimd::add_scaled`] of six rows and two vectors. The 24 dot products leave registers for `d`, a scale
+/// and a part of a row of sums. Compilers spill here.
+///
+/// # Safety
+/// As for [`ByteSimd::add_scaled`].
+#[inline(always)]
+unsafe fn add_scaled_of_six_rows<const ROWS: usize, const VECTORS: usize>(
+    dots: [[Integers; VECTORS]; ROWS],
+    d: [Floats; VECTORS],
+    scales: [*const f32; ROWS],
+    sums: &mut [[Floats; VECTORS]; ROWS],
+) {
+    macro_rules! floats {
+        ($op:literal $to:literal $a:literal $($b:literal)?) => {
+            concat!($op, " {", $to, ":v}.4s, {", $a, ":v}.4s" $(, ", {", $b, ":v}.4s")?, "\n")
+        };
+    }
+    macro_rules! pair {
+        ($op:literal $a:literal $b:literal $at:literal) => {
+            concat!($op, " {", $a, ":q}, {", $b, ":q}, [{sums}", $at, "\n")
+        };
+    }
+    /// Instructions for a row whose dot products are in registers `$w` to `$z`.
+    macro_rules! row {
+        ($scale:literal: $w:literal $x:literal $y:literal $z:literal) => {
+            concat!(
+                concat!("ld1r {{{scale:v}.4s}}, [{", $scale, "}]\n"),
+                pair!("ldp" "low" "high" "]"),
+                floats!("scvtf" $w $w),
+                floats!("scvtf" $x $x),
+                floats!("fmul" "factor" "d0" "scale"),
+                floats!("scvtf" $y $y),
+                floats!("fmla" "low" $w "factor"),
+                floats!("fmul" $w "d1" "scale"),
+                floats!("scvtf" $z $z),
+                floats!("fmul" "factor" "d2" "scale"),
+                floats!("fmla" "high" $x $w),
+                floats!("fmul" "scale" "d3" "scale"),
+                pair!("ldp" $w $x ", #32]"),
+                pair!("stp" "low" "high" "], #64"),
+                floats!("fmla" $w $y "factor"),
+                floats!("fmla" $x $z "scale"),
+                pair!("stp" $w $x ", #-32]"),
+            )
+        };
+    }
+    // SAFETY: six rows of two vectors are 24 registers in a row; the caller vouches for the scales.
+    unsafe {
+        asm!(
+            row!("s0": 0 1 2 3), row!("s1": 4 5 6 7), row!("s2": 8 9 10 11),
+            row!("s3": 12 13 14 15), row!("s4": 16 17 18 19), row!("s5": 20 21 22 23),
+            inout(vreg) dots[0][0].0 => _, inout(vreg) dots[0][0].1 => _,
+            inout(vreg) dots[0][1].0 => _, inout(vreg) dots[0][1].1 => _,
+            inout(vreg) dots[1][0].0 => _, inout(vreg) dots[1][0].1 => _,
+            inout(vreg) dots[1][1].0 => _, inout(vreg) dots[1][1].1 => _,
+            inout(vreg) dots[2][0].0 => _, inout(vreg) dots[2][0].1 => _,
+            inout(vreg) dots[2][1].0 => _, inout(vreg) dots[2][1].1 => _,
+            inout(vreg) dots[3][0].0 => _, inout(vreg) dots[3][0].1 => _,
+            inout(vreg) dots[3][1].0 => _, inout(vreg) dots[3][1].1 => _,
+            inout(vreg) dots[4][0].0 => _, inout(vreg) dots[4][0].1 => _,
+            inout(vreg) dots[4][1].0 => _, inout(vreg) dots[4][1].1 => _,
+            inout(vreg) dots[5][0].0 => _, inout(vreg) dots[5][0].1 => _,
+            inout(vreg) dots[5][1].0 => _, inout(vreg) dots[5][1].1 => _,
+            d0 = in(vreg) d[0].0, d1 = in(vreg) d[0].1, d2 = in(vreg) d[1].0, d3 = in(vreg) d[1].1,
+            scale = out(vreg) _, factor = out(vreg) _, low = out(vreg) _, high = out(vreg) _,
+            s0 = in(reg) scales[0], s1 = in(reg) scales[1], s2 = in(reg) scales[2],
+            s3 = in(reg) scales[3], s4 = in(reg) scales[4], s5 = in(reg) scales[5],
+            sums = inout(reg) sums.as_mut_ptr() => _,
+            options(nostack, preserves_flags)
+        );
     }
 }
 

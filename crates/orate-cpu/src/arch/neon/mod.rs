@@ -42,6 +42,7 @@ pub(crate) unsafe fn run_bytes_i8mm<K: ByteKernel>(kernel: K) -> K::Output {
 
 /// Eight floats.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Floats(float32x4_t, float32x4_t);
 
 /// Eight comparisons.
@@ -131,6 +132,18 @@ unsafe fn transpose_four(from: *const f32, from_stride: usize, to: *mut f32, to_
         for (i, column) in [pair(ac, bd), upper(ac, bd), pair(ac2, bd2), upper(ac2, bd2)].iter().enumerate() {
             vst1q_f32(to.add(i * to_stride), vreinterpretq_f32_f64(*column));
         }
+    }
+}
+
+/// Prefetches four cache lines into the second-level cache.
+#[inline(always)]
+fn prefetch_four_lines(p: *const f32) {
+    // SAFETY: hints, which never fault.
+    unsafe {
+        asm!(
+            "prfm pldl2keep, [{p}]", "prfm pldl2keep, [{p}, #64]", "prfm pldl2keep, [{p}, #128]",
+            "prfm pldl2keep, [{p}, #192]", p = in(reg) p, options(nomem, nostack, preserves_flags)
+        );
     }
 }
 
@@ -336,12 +349,11 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
         sums: &mut [[Self::V; VECTORS]; ROWS],
     ) {
         let mut fetched = 0;
-        // Sixteen steps, so that little of the loop is not multiply-adds.
-        for _ in 0..k / 16 {
+        // 32 steps, so that little of the loop is not multiply-adds.
+        for _ in 0..k / 32 {
             if let Some((ahead, bytes)) = ahead {
-                self.prefetch(ahead.wrapping_byte_add(fetched));
-                self.prefetch(ahead.wrapping_byte_add(fetched + 64));
-                fetched = (fetched + 128).min(bytes);
+                prefetch_four_lines(ahead.wrapping_byte_add(fetched));
+                fetched = (fetched + 256).min(bytes);
             }
             // Not a loop, because compilers leave loops with assembly as they are.
             // SAFETY: the caller vouches for `k` steps.
@@ -350,9 +362,13 @@ impl<const DOTS: u8> Simd for Neon<DOTS> {
                 four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
                 four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
                 four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
+                four_steps((&mut a, a_stride), (&mut b, b_stride), sums);
             }
         }
-        for _ in 0..k / 4 % 4 {
+        for _ in 0..k / 4 % 8 {
             // SAFETY: as above.
             unsafe { four_steps((&mut a, a_stride), (&mut b, b_stride), sums) };
         }

@@ -16,9 +16,12 @@ pub(super) unsafe fn four_steps<const ROWS: usize, const VECTORS: usize>(
     (b, b_stride): (&mut *const f32, usize),
     sums: &mut [[Floats; VECTORS]; ROWS],
 ) {
-    if ROWS == 6 && VECTORS == 2 {
+    if ROWS <= 6 && VECTORS == 2 {
+        let (a, b) = ((a, a_stride), (b, b_stride));
         // SAFETY: the caller guarantees it.
-        return unsafe { four_steps_of_six_rows((a, a_stride), (b, b_stride), sums) };
+        return unsafe {
+            if ROWS == 6 { four_steps_of_six_rows(a, b, sums) } else { four_steps_of_few_rows(a, b, sums) }
+        };
     }
     // SAFETY: NEON is part of every 64-bit ARM processor; the caller vouches for the memory.
     unsafe {
@@ -100,6 +103,121 @@ macro_rules! six_rows {
 }
 
 pub(super) use {columns, six_rows};
+
+/// Four steps of a tile of fewer rows and 16 columns. There are registers for a whole row of b, which one
+/// instruction loads, or for two. `$load` loads from row `$i` of a; row 0, whose load advances `a`, is last.
+macro_rules! few_rows {
+    (
+        $sums:ident, $a:ident, $b:ident, $next:ident, order: $($order:ident $lane:tt $columns:tt)*,
+        clobbers: [$($clobbered:tt)*], rows: $rows:tt $($operands:tt)*
+    ) => {
+        few_rows!(
+            @asm $sums, $a, $b, $next, [$($order $lane $columns $rows)*], [$($clobbered)*], $rows
+            $($operands)*
+        )
+    };
+    (
+        @asm $sums:ident, $a:ident, $b:ident, $next:ident, [$($order:ident $lane:tt $columns:tt $all:tt)*],
+        [$($clobbered:tt)*],
+        [$($row:ident $load:literal $i:literal $low:literal $second:literal $third:literal $high:literal;)*]
+        $($operands:tt)*
+    ) => {
+        asm!(
+            $($load,)*
+            $(few_rows!(@$order $lane $columns $all),)*
+            $(
+                inout(vreg) $sums[$i][0].0, inout(vreg) $sums[$i][0].1,
+                inout(vreg) $sums[$i][1].0, inout(vreg) $sums[$i][1].1,
+            )*
+            a = inout(reg) *$a, b = inout(reg) *$b, next = in(reg) $next,
+            $($row = out(vreg) _,)*
+            $($operands)*
+            $(out($clobbered) _,)*
+            options(readonly, nostack, preserves_flags)
+        )
+    };
+    (@load $lane:tt [$w:literal $x:literal $y:literal $z:literal] $rows:tt) => {
+        concat!("ld1 {{", $w, ".4s, ", $x, ".4s, ", $y, ".4s, ", $z, ".4s}}, [{b}], {next}")
+    };
+    (
+        @multiply $lane:tt [$w:literal $x:literal $y:literal $z:literal]
+        [$($row:ident $load:literal $i:literal $low:literal $second:literal $third:literal $high:literal;)*]
+    ) => {
+        concat!($(
+            "fmla {", $low, ":v}.4s, ", $w, ".4s, {", stringify!($row), ":v}.s[", $lane, "]\n",
+            "fmla {", $second, ":v}.4s, ", $x, ".4s, {", stringify!($row), ":v}.s[", $lane, "]\n",
+            "fmla {", $third, ":v}.4s, ", $y, ".4s, {", stringify!($row), ":v}.s[", $lane, "]\n",
+            "fmla {", $high, ":v}.4s, ", $z, ".4s, {", stringify!($row), ":v}.s[", $lane, "]\n",
+        )*)
+    };
+}
+
+/// [`four_steps`] of up to five rows and two vectors.
+///
+/// # Safety
+/// As for [`four_steps`].
+#[inline(always)]
+unsafe fn four_steps_of_few_rows<const ROWS: usize, const VECTORS: usize>(
+    (a, a_stride): (&mut *const f32, usize),
+    (b, b_stride): (&mut *const f32, usize),
+    sums: &mut [[Floats; VECTORS]; ROWS],
+) {
+    let stride = a_stride * size_of::<f32>();
+    let next = b_stride * size_of::<f32>();
+    macro_rules! multiply {
+        ($($rows:tt)*) => {
+            few_rows!(
+                sums, a, b, next,
+                order: load 0 ["v24" "v25" "v26" "v27"] load 1 ["v28" "v29" "v30" "v31"]
+                    multiply 0 ["v24" "v25" "v26" "v27"] load 2 ["v24" "v25" "v26" "v27"]
+                    multiply 1 ["v28" "v29" "v30" "v31"] load 3 ["v28" "v29" "v30" "v31"]
+                    multiply 2 ["v24" "v25" "v26" "v27"] multiply 3 ["v28" "v29" "v30" "v31"],
+                clobbers: ["v24" "v25" "v26" "v27" "v28" "v29" "v30" "v31"],
+                rows: $($rows)*
+            )
+        };
+    }
+    // SAFETY: the caller vouches for `ROWS` rows of four floats at `a` and four rows of 16 floats at `b`.
+    unsafe {
+        match ROWS {
+            1 => multiply!([r0 "ldr {r0:q}, [{a}], #16" 0 0 1 2 3;]),
+            2 => multiply!(
+                [r1 "ldr {r1:q}, [{a}, {s1}]" 1 0 1 2 3; r0 "ldr {r0:q}, [{a}], #16" 0 4 5 6 7;]
+                s1 = in(reg) stride,
+            ),
+            3 => multiply!(
+                [
+                    r1 "ldr {r1:q}, [{a}, {s1}]" 1 0 1 2 3; r2 "ldr {r2:q}, [{a}, {s2}]" 2 4 5 6 7;
+                    r0 "ldr {r0:q}, [{a}], #16" 0 8 9 10 11;
+                ]
+                s1 = in(reg) stride, s2 = in(reg) 2 * stride,
+            ),
+            4 => multiply!(
+                [
+                    r1 "ldr {r1:q}, [{a}, {s1}]" 1 0 1 2 3; r2 "ldr {r2:q}, [{a}, {s2}]" 2 4 5 6 7;
+                    r3 "ldr {r3:q}, [{a}, {s3}]" 3 8 9 10 11; r0 "ldr {r0:q}, [{a}], #16" 0 12 13 14 15;
+                ]
+                s1 = in(reg) stride, s2 = in(reg) 2 * stride, s3 = in(reg) 3 * stride,
+            ),
+            5 => few_rows!(
+                sums, a, b, next,
+                order: load 0 ["v28" "v29" "v30" "v31"] multiply 0 ["v28" "v29" "v30" "v31"]
+                    load 1 ["v28" "v29" "v30" "v31"] multiply 1 ["v28" "v29" "v30" "v31"]
+                    load 2 ["v28" "v29" "v30" "v31"] multiply 2 ["v28" "v29" "v30" "v31"]
+                    load 3 ["v28" "v29" "v30" "v31"] multiply 3 ["v28" "v29" "v30" "v31"],
+                clobbers: ["v28" "v29" "v30" "v31"],
+                rows: [
+                    r1 "ldr {r1:q}, [{a}, {s1}]" 1 0 1 2 3; r2 "ldr {r2:q}, [{a}, {s2}]" 2 4 5 6 7;
+                    r3 "ldr {r3:q}, [{a}, {s3}]" 3 8 9 10 11; r4 "ldr {r4:q}, [{a}, {s4}]" 4 12 13 14 15;
+                    r0 "ldr {r0:q}, [{a}], #16" 0 16 17 18 19;
+                ]
+                s1 = in(reg) stride, s2 = in(reg) 2 * stride, s3 = in(reg) 3 * stride,
+                s4 = in(reg) 4 * stride,
+            ),
+            _ => unreachable!("{ROWS} rows"),
+        }
+    }
+}
 
 /// [`four_steps`] of six rows and two vectors.
 ///

@@ -313,6 +313,7 @@ unsafe fn add_block<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: us
     // SAFETY: the caller vouches for the memory.
     unsafe {
         let numbers: [*const i8; ROWS] = x.map(|x| (&raw const (*x).numbers).cast());
+        let scales = x.map(|x| &raw const (*x).scale);
         let low = at.add(2 * PANEL + 4 * column);
         let factor =
             |i: usize, v: usize| s.load_f16(header.cast::<u16>().add(i * PANEL + column + v * S::LANES));
@@ -325,13 +326,8 @@ unsafe fn add_block<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: us
                     let x16 = numbers.map(|x| x.add(half * BLOCK / 2));
                     let high = low.add(LOW + half * GROUP_BYTES);
                     s.dot_half(low.add(half * LOW / 2), high, (0, 2), &x16, &mut dots);
-                    for v in 0..VECTORS {
-                        let d = s.mul(factor(0, v), scale(half, v));
-                        for i in 0..ROWS {
-                            let scale = s.mul(d, s.splat((*x[i]).scale));
-                            sums[i][v] = s.fma(s.to_floats(dots[i][v]), scale, sums[i][v]);
-                        }
-                    }
+                    let d = std::array::from_fn(|v| s.mul(factor(0, v), scale(half, v)));
+                    s.add_scaled(dots, d, scales, sums);
                 }
                 return;
             }
@@ -348,21 +344,19 @@ unsafe fn add_block<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: us
             BlockFormat::Q4_0 => s.dot_block::<ROWS, VECTORS, true>(low, &numbers, x.map(|x| (*x).start)),
             BlockFormat::Q8_0 => s.dot_block::<ROWS, VECTORS, false>(low, &numbers, x.map(|x| (*x).start)),
         };
-        for v in 0..VECTORS {
-            if let BlockFormat::Super(_) = F::FORMAT {
-                let (d, m) = (s.mul(factor(0, v), scale(0, v)), s.mul(factor(1, v), scale(1, v)));
-                for i in 0..ROWS {
-                    let Block { scale, start, .. } = *x[i];
-                    sums[i][v] = s.fma(s.to_floats(dots[i][v]), s.mul(d, s.splat(scale)), sums[i][v]);
-                    sums[i][v] = s.fma(m, s.splat(-scale * start as f32), sums[i][v]);
-                }
-            } else {
-                let d = s.load_f16(at.cast::<u16>().add(column + v * S::LANES));
-                for i in 0..ROWS {
-                    let scale = s.mul(d, s.splat((*x[i]).scale));
-                    sums[i][v] = s.fma(s.to_floats(dots[i][v]), scale, sums[i][v]);
+        if let BlockFormat::Super(_) = F::FORMAT {
+            let d = std::array::from_fn(|v| s.mul(factor(0, v), scale(0, v)));
+            s.add_scaled(dots, d, scales, sums);
+            for v in 0..VECTORS {
+                let m = s.mul(factor(1, v), scale(1, v));
+                for (sums, x) in sums.iter_mut().zip(x) {
+                    let Block { scale, start, .. } = **x;
+                    sums[v] = s.fma(m, s.splat(-scale * start as f32), sums[v]);
                 }
             }
+        } else {
+            let d = std::array::from_fn(|v| s.load_f16(at.cast::<u16>().add(column + v * S::LANES)));
+            s.add_scaled(dots, d, scales, sums);
         }
     }
 }
