@@ -1,10 +1,14 @@
 //! Lists GPUs and their features.
 
-use orate_graph::{AtHome, COOPERATIVE_MATRICES, DeviceClass, DeviceInfo, DeviceKind, Precision};
-use std::sync::Mutex;
-use wgpu::{
-    Adapter, Backend, Backends, CooperativeScalarType, DeviceType, DownlevelFlags, Features, Instance,
-    InstanceDescriptor, InstanceFlags,
+#[cfg(target_os = "wasi")]
+use crate::webgpu;
+use orate_graph::{COOPERATIVE_MATRICES, DeviceClass, DeviceInfo, DeviceKind, Precision};
+use wgpu::{Adapter, Backend, Backends, CooperativeScalarType, DeviceType, DownlevelFlags, Features};
+#[cfg(not(target_os = "wasi"))]
+use {
+    orate_graph::AtHome,
+    std::sync::Mutex,
+    wgpu::{Instance, InstanceDescriptor, InstanceFlags},
 };
 
 /// Features that kernels use if available.
@@ -74,22 +78,35 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
         Some(DeviceKind::Vulkan) => Backends::VULKAN,
         Some(DeviceKind::Metal) => Backends::METAL,
         Some(DeviceKind::Dx12) => Backends::DX12,
+        Some(DeviceKind::WebGpu) => Backends::BROWSER_WEBGPU,
         Some(DeviceKind::Cpu | DeviceKind::Cuda) => return vec![],
-        None => Backends::VULKAN | Backends::METAL | Backends::DX12,
+        None => Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::BROWSER_WEBGPU,
     };
-    let backends = backends & Instance::enabled_backend_features();
-    if backends.is_empty() {
-        return vec![];
-    }
-    let instance = instance_for(backends);
     let mut found: Vec<(Adapter, DeviceInfo)> = vec![];
-    for adapter in pollster::block_on(instance.enumerate_adapters(backends)) {
+    for adapter in adapters(backends) {
         let Some(kind) = kind_of(adapter.get_info().backend) else { continue };
         let index = found.iter().filter(|(_, i)| i.kind == kind).count();
         let info = describe(&adapter, kind, index);
         found.push((adapter, info));
     }
-    if found.iter().any(|(_, info)| info.class != DeviceClass::Software) {
+    found
+}
+
+/// Returns the adapter of the page around the module.
+#[cfg(target_os = "wasi")]
+fn adapters(backends: Backends) -> Vec<Adapter> {
+    webgpu::adapter().filter(|_| backends.contains(Backends::BROWSER_WEBGPU)).into_iter().collect()
+}
+
+#[cfg(not(target_os = "wasi"))]
+fn adapters(backends: Backends) -> Vec<Adapter> {
+    let backends = backends & Instance::enabled_backend_features();
+    if backends.is_empty() {
+        return vec![];
+    }
+    let instance = instance_for(backends);
+    let found = pollster::block_on(instance.enumerate_adapters(backends));
+    if found.iter().any(|adapter| adapter.get_info().device_type != DeviceType::Cpu) {
         keep(backends, instance);
     }
     found
@@ -97,8 +114,10 @@ pub(crate) fn open(kind: Option<DeviceKind>) -> Vec<(Adapter, DeviceInfo)> {
 
 /// Instances of hardware drivers, kept until the process ends. NVIDIA's Vulkan driver (580.159) finds no
 /// device after a process unloaded and loaded it many times; static thread-local memory is the likely cause.
+#[cfg(not(target_os = "wasi"))]
 static KEPT: Mutex<Vec<(Backends, AtHome<Instance>)>> = Mutex::new(vec![]);
 
+#[cfg(not(target_os = "wasi"))]
 fn instance_for(backends: Backends) -> Instance {
     // Not waited for: in a forked process, a thread that is not there may hold it.
     if let Ok(mut kept) = KEPT.try_lock() {
@@ -114,6 +133,7 @@ fn instance_for(backends: Backends) -> Instance {
     })
 }
 
+#[cfg(not(target_os = "wasi"))]
 fn keep(backends: Backends, instance: Instance) {
     if let Ok(mut kept) = KEPT.try_lock()
         && kept.iter().all(|(of, _)| *of != backends)
@@ -127,6 +147,7 @@ fn kind_of(backend: Backend) -> Option<DeviceKind> {
         Backend::Vulkan => Some(DeviceKind::Vulkan),
         Backend::Metal => Some(DeviceKind::Metal),
         Backend::Dx12 => Some(DeviceKind::Dx12),
+        Backend::BrowserWebGpu => Some(DeviceKind::WebGpu),
         _ => None,
     }
 }

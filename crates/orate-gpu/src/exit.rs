@@ -77,8 +77,8 @@ impl Drop for Inside {
             if AGAIN.load(Ordering::Relaxed) > 0
                 && AGAIN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
             {
-                // SAFETY: as in `wait_for_at_exit`. Without memory for it, the first one remains.
-                unsafe { libc::atexit(end) };
+                // Without memory for it, the first one remains.
+                register();
             }
             INSIDE.fetch_sub(1, Ordering::SeqCst);
         }
@@ -120,15 +120,28 @@ fn start_compiler(gpu: &Gpu) -> Result<(), DeviceError> {
     gpu.wait()
 }
 
+/// Makes `exit` call [`end`]. Returns false if there is no memory for it.
+#[cfg(not(target_os = "wasi"))]
+fn register() -> bool {
+    // SAFETY: the handler takes and returns nothing, and does not unwind.
+    unsafe { libc::atexit(end) == 0 }
+}
+
+/// A page is closed without handlers, and its browser owns the driver.
+#[cfg(target_os = "wasi")]
+fn register() -> bool {
+    let _unused: extern "C" fn() = end;
+    true
+}
+
 /// Makes the exit of the process wait for a device that was just opened.
 pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
-    if gpu.info.class == DeviceClass::Software {
+    if gpu.info.class == DeviceClass::Software && cfg!(not(target_os = "wasi")) {
         start_compiler(gpu)?;
     }
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if open.as_ref().is_none_or(|(home, _)| !home.is_here()) {
-        // SAFETY: the handler takes and returns nothing, and does not unwind.
-        if unsafe { libc::atexit(end) } != 0 {
+        if !register() {
             return Err(gpu.failed("cannot register an exit handler: out of memory".to_owned()));
         }
         // A forked process inherits the count of its parent's threads, but not the threads.

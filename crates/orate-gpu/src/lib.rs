@@ -33,6 +33,8 @@ mod sources;
 mod staging;
 mod template;
 mod variant;
+#[cfg(target_os = "wasi")]
+mod webgpu;
 mod weights;
 
 pub use adapters::devices;

@@ -22,6 +22,8 @@ named! {
         Metal = "metal",
         /// Direct3D 12 through wgpu.
         Dx12 = "dx12",
+        /// WebGPU of a browser.
+        WebGpu = "webgpu",
     }
 }
 

@@ -22,7 +22,12 @@ export interface OpenOptions {
   model?: Source | Record<string, Source>;
   /** The second file of a model of two GGUF files. */
   codec?: Source;
-  /** The module to use. Default: the fastest that the browser can run. */
+  /**
+   * Where to compute. Default: a GPU, if the browser has WebGPU on one and JavaScript Promise Integration; else
+   * the processor. `webgpu` takes a software rasterizer too, and is an error where there is none.
+   */
+  device?: "auto" | "cpu" | "webgpu";
+  /** The module to use on the processor. Default: the fastest that the browser can run. */
   simd?: "auto" | "plain" | "relaxed";
   /** Threads. Default: one for each processor, at most 8, on an isolated page; else 1. */
   threads?: number;
@@ -103,8 +108,10 @@ export interface ModelOption {
 
 export interface EngineInfo {
   family: string;
-  /** Such as `cpu (relaxed-simd, 1 thread)`. */
+  /** Such as `cpu (relaxed-simd, 1 thread)`, or `webgpu:0`. */
   device: string;
+  /** Name of the GPU, as far as the browser tells it. */
+  gpu?: string;
   threads: number;
   precision: string;
   sampleRate: number;

@@ -16,6 +16,8 @@ const MODULES = {
   "plain threads": new URL("./orate-threads.wasm", import.meta.url).href,
   "relaxed threads": new URL("./orate-relaxed-threads.wasm", import.meta.url).href,
 };
+const GPU_MODULE = new URL("./orate-webgpu.wasm", import.meta.url).href;
+const DEVICES = ["auto", "cpu", "webgpu"];
 /** Threads by default: more gain little. */
 const MOST_DEFAULT_THREADS = 8;
 
@@ -35,9 +37,12 @@ export function support() {
   };
 }
 
-// The module and the number of threads for this browser.
-function choose(simd = "auto", threads) {
+// The module and the number of threads for this browser, and where it may compute.
+function choose(device = "auto", simd = "auto", threads) {
   const has = support();
+  if (!DEVICES.includes(device)) {
+    throw new OrateError("invalid-input", `device is ${device}; choose ${DEVICES.join(", ")}`);
+  }
   if (!["auto", "plain", "relaxed"].includes(simd)) {
     throw new OrateError("invalid-input", `simd is ${simd}; choose plain, relaxed or auto`);
   }
@@ -57,7 +62,7 @@ function choose(simd = "auto", threads) {
   }
   threads ??= has.isolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_DEFAULT_THREADS) : 1;
   const kind = simd === "auto" ? (has.relaxedSimd ? "relaxed" : "plain") : simd;
-  return { module: MODULES[threads > 1 ? `${kind} threads` : kind], threads };
+  return { module: MODULES[threads > 1 ? `${kind} threads` : kind], gpuModule: GPU_MODULE, device, threads };
 }
 
 // A source of bytes as a Blob, or as the URL to fetch.
@@ -136,6 +141,7 @@ export class Engine {
     const {
       model = VOICE,
       codec,
+      device,
       simd,
       threads,
       keep = true,
@@ -145,7 +151,7 @@ export class Engine {
       signal,
     } = given;
     signal?.throwIfAborted();
-    const chosen = choose(simd, threads),
+    const chosen = choose(device, simd, threads),
       main = filesOf(model, "model");
     const second = codec && filesOf(codec, "codec"),
       alarm = `orate ${crypto.randomUUID()}`;
@@ -164,7 +170,7 @@ export class Engine {
         warmUp,
         keep,
       });
-      engine.info = { ...info, module: chosen.module };
+      engine.info = { ...info, module: info.gpu ? GPU_MODULE : chosen.module };
       engine.#memory = memory;
     } catch (e) {
       engine.close();

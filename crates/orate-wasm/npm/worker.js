@@ -1,6 +1,7 @@
 // The worker of an engine: loads module and model, and answers calls, one after the other.
 
 import { OrateError } from "./error.js";
+import * as gpus from "./gpu.js";
 import { load } from "./storage.js";
 import * as threads from "./threads.js";
 import { Wasi } from "./wasi.js";
@@ -9,7 +10,9 @@ let instance; // exports of the module, and its memory
 let printed = ""; // what the module wrote, which is the message of a panic
 let dead; // why the module cannot be used any more
 
-async function open({ module: url, threads: count, files, model, options, warmUp, keep, alarm }) {
+async function open({ module: url, gpuModule, device, threads, files, model, options, warmUp, keep, alarm }) {
+  const gpu = await chosen(device);
+  const count = gpu ? 1 : threads;
   const loaded = new Map(),
     totals = new Map();
   const report = () => {
@@ -24,22 +27,39 @@ async function open({ module: url, threads: count, files, model, options, warmUp
     };
     loaded.set(path, isLocal ? source : await load(source, keep, progress));
   };
-  const [module] = await Promise.all([compile(url), ...files.map(one)]);
+  const [module] = await Promise.all([compile(gpu ? gpuModule : url), ...files.map(one)]);
   const wasi = new Wasi(loaded, (text) => (printed = (printed + text).slice(-2000)));
   const [memory, control] = count > 1 ? [sharedMemory(), threads.control(count - 1)] : [];
   const { exports } = await WebAssembly.instantiate(module, {
     wasi_snapshot_preview1: wasi.imports(module, () => memory ?? instance.memory),
+    ...gpu?.imports(() => instance.memory),
     ...(memory && threads.imports(control, memory)),
   });
-  instance = { exports, memory: memory ?? exports.memory, isShared: Boolean(memory) };
+  instance = {
+    exports,
+    memory: memory ?? exports.memory,
+    isShared: Boolean(memory),
+    run: gpu ? WebAssembly.promising(exports.orate_call) : exports.orate_call,
+  };
   if (memory)
     await Promise.all(
       Array.from({ length: count - 1 }, (_, worker) => begin({ module, memory, control, worker, alarm })),
     );
   exports._initialize();
-  const info = call({ call: "open", model, options: { ...options, threads: count } }).answer;
-  if (warmUp && info.voices.length) call({ call: "warmUp" });
-  return { answer: { ...info, memory } };
+  const settings = { ...options, threads: count, ...(device === "webgpu" && { device }) };
+  const info = (await call({ call: "open", model, options: settings })).answer;
+  if (warmUp && info.voices.length) await call({ call: "warmUp" });
+  return { answer: { ...info, gpu: gpu?.name, memory } };
+}
+
+// The GPU that was asked for, or one that is there; undefined for the CPU.
+async function chosen(device) {
+  if (device === "cpu") return;
+  try {
+    return await gpus.open(device === "webgpu");
+  } catch (e) {
+    if (device === "webgpu") throw new OrateError("system", `this browser cannot speak on WebGPU: ${e.message}`);
+  }
 }
 
 // As much as this browser gives a page, since shared memory cannot have an open end.
@@ -79,16 +99,16 @@ async function compile(url) {
   return WebAssembly.compile(await response.arrayBuffer());
 }
 
-function call(request) {
+async function call(request) {
   if (dead)
     throw new OrateError("bug", `the engine ended after an error; open another one. The error was: ${dead}`);
-  const { exports, memory } = instance,
+  const { exports, memory, run } = instance,
     bytes = new TextEncoder().encode(JSON.stringify(request));
   let answer;
   try {
     const at = exports.orate_request(bytes.length);
     new Uint8Array(memory.buffer, at, bytes.length).set(bytes);
-    const length = exports.orate_call();
+    const length = await run();
     answer = JSON.parse(
       new TextDecoder().decode(new Uint8Array(memory.buffer, exports.orate_answer(), length).slice()),
     );

@@ -8,7 +8,7 @@ const FILES = [
   "page.js",
   "icon.svg",
   "manifest.webmanifest",
-  ...["index", "error", "player", "storage", "thread", "threads", "wasi", "worker"].map(
+  ...["index", "error", "gpu", "player", "storage", "thread", "threads", "wasi", "worker"].map(
     (name) => `orate/${name}.js`,
   ),
 ];

@@ -140,7 +140,7 @@ fn open_gpu(
             Ok(Arc::new(orate_cuda::CudaDevice::new(index, policy.clone(), cache)?))
         }
         #[cfg(feature = "gpu")]
-        DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 => {
+        DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 | DeviceKind::WebGpu => {
             let cache = cache.map(|c| c.join("gpu"));
             Ok(Arc::new(orate_gpu::GpuDevice::new(Some(kind), index, policy.clone(), cache)?))
         }
