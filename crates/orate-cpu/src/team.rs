@@ -239,8 +239,8 @@ impl Pace {
         }
     }
 
-    /// Whether the others, of speed `others`, finish `left` chunks, and half of those they are at, sooner than
-    /// this thread would finish one.
+    /// Whether the others, of speed `others`, finish `left` chunks, and half of those they are at, sooner
+    /// than this thread would finish one.
     fn is_too_slow(&self, left: usize, others: f32) -> bool {
         self.ratio > SLOW && self.ratio * others > left as f32 + 0.5 * others
     }

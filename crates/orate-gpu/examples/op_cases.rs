@@ -1,8 +1,8 @@
-//! Op cases on a GPU, compared with the reference interpreter, as a program for places that have no test harness,
-//! such as a page. `scripts/wasm-check` runs it on WebGPU.
+//! Op cases on a GPU, compared with the reference interpreter, as a program for places that have no test
+//! harness, such as a page. `scripts/wasm-check` runs it on WebGPU.
 //!
 //! ```sh
-//! cargo run -p orate-gpu --example op_cases             # a share of the cases: a rasterizer compiles for minutes
+//! cargo run -p orate-gpu --example op_cases       # a share of the cases: a rasterizer compiles for minutes
 //! ORATE_ALL_CASES=1 cargo run -p orate-gpu --example op_cases
 //! ```
 
@@ -10,8 +10,8 @@ use orate_gpu::GpuDevice;
 use orate_graph::{Device, Op, Precision, PrecisionPolicy};
 use orate_testing::{Case, NOT_BUILT_ON_GPUS, OnDevice, check_all, fused_cases, op_cases_built};
 
-/// Formats of weights, what rounding them adds to the tolerance of matmuls, and one of how many cases runs unless
-/// all do. `tests/main/ops.rs` derives the tolerances.
+/// Formats of weights, what rounding them adds to the tolerance of matmuls, and one of how many cases runs
+/// unless all do. `tests/main/ops.rs` derives the tolerances.
 const FORMATS: [(Precision, f64, usize); 4] = [
     (Precision::F32, 0.0, 16),
     (Precision::F16, 2.0 / 2048.0, 64),

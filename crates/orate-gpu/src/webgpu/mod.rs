@@ -1,8 +1,9 @@
 //! WebGPU of the page around a WebAssembly module, as a backend of wgpu.
 //!
 //! wgpu's own needs wasm-bindgen, another target, and results that arrive between two turns of the event
-//! loop. Here the page does what [`page`] asks for, and functions that take time suspend the module (JavaScript
-//! Promise Integration), so the executor is the same as on other drivers. Only what it uses is here.
+//! loop. Here the page does what [`page`] asks for, and functions that take time suspend the module
+//! (JavaScript Promise Integration), so the executor is the same as on other drivers. Only what it uses is
+//! here.
 //!
 //! * **Immediates.** Browsers have none, or too few. Kernels read them from a uniform buffer, which the page
 //!   fills with those of all dispatches of a submission.
