@@ -61,7 +61,7 @@ fn a_frame_allocates_nothing() {
         }
         let most = match engine.device_info().kind {
             DeviceKind::Cpu | DeviceKind::Cuda => 0,
-            DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 => MOST_OF_WGPU,
+            DeviceKind::Vulkan | DeviceKind::Metal | DeviceKind::Dx12 | DeviceKind::WebGpu => MOST_OF_WGPU,
         };
         println!("{device}: allocations of each frame: {asked:?}");
         assert!(asked[WARM_UP..].iter().all(|used| *used <= most), "{device}: more than {most}: {asked:?}");
