@@ -103,7 +103,9 @@ impl Device for GpuDevice {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing::QUEUES
+        // The module of a page has one thread.
+        let side_by_side = cfg!(not(target_os = "wasi"));
+        Pacing { side_by_side, ..Pacing::QUEUES }
     }
 
     /// A minute of speech needs less, and creating a buffer takes longer than the pauses between sentences.
