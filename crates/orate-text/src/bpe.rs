@@ -7,10 +7,13 @@
 //!
 //! Each model has its own rules for splitting text; see [`crate::qwen`] and [`crate::chatterbox`].
 
+use std::borrow::{Borrow, Cow};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::ops::Range;
 
 use orate_files::quoted;
+use serde::Deserialize;
 
 use crate::TextError;
 
@@ -27,11 +30,26 @@ pub(crate) const MERGES: &str = "merges.txt";
 /// Rank and resulting id of a pair of ids.
 pub(crate) type Merges = HashMap<(u32, u32), (u32, u32)>;
 
+/// A token as `vocab.json` writes it, borrowed from the file unless it has escapes.
+#[derive(Deserialize, PartialEq, Eq, Hash)]
+#[serde(transparent)]
+struct Written<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Borrow<str> for Written<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Ids by token.
+type Vocabulary<'a> = HashMap<Written<'a>, u32>;
+
 /// A vocabulary and its merges.
 #[derive(Debug, Clone)]
 pub struct Bpe {
-    /// Bytes by id.
-    tokens: HashMap<u32, Box<[u8]>>,
+    /// Where the bytes of a token are in `text`, by id. One buffer, as vocabularies have 150,000 tokens.
+    tokens: HashMap<u32, Range<usize>>,
+    text: Box<[u8]>,
     /// Id of each single byte.
     bytes: [u32; 256],
     merges: Merges,
@@ -48,7 +66,7 @@ impl Bpe {
     /// [`TextError::TokenizerFile`] with the entry or line: it is not JSON, not in the byte alphabet, a
     /// duplicate, or a merge of tokens that are not in the vocabulary; or one of the 256 bytes has no token.
     pub fn from_files(vocab_json: &[u8], merges_txt: &[u8]) -> Result<Self, TextError> {
-        let vocab: HashMap<String, u32> =
+        let vocab: Vocabulary<'_> =
             serde_json::from_slice(vocab_json).map_err(|e| broken(VOCAB, e.to_string()))?;
         let alphabet: HashMap<char, u8> = (0..=255).map(|b| (printable(b), b)).collect();
         let after = alphabet.keys().max().map_or(0, |last| u32::from(*last) + 1);
@@ -56,16 +74,17 @@ impl Bpe {
         let alphabet: Vec<Option<u8>> =
             (0..after).map(|c| alphabet.get(&char::from_u32(c)?).copied()).collect();
         let byte_of = |c: char| *alphabet.get(c as usize)?;
-        let bytes_of = |token: &str| token.chars().map(byte_of).collect::<Option<Box<[u8]>>>();
 
-        let mut tokens = HashMap::with_capacity(vocab.len());
-        for (token, &id) in &vocab {
-            let Some(bytes) = bytes_of(token) else {
-                return Err(broken(
-                    VOCAB,
-                    format!("{token} has a character that represents no byte", token = quoted(token)),
-                ));
-            };
+        let (mut tokens, mut text) = (HashMap::with_capacity(vocab.len()), vec![]);
+        for (Written(token), &id) in &vocab {
+            let start = text.len();
+            for c in token.chars() {
+                text.push(byte_of(c).ok_or_else(|| {
+                    let problem = "has a character that represents no byte";
+                    broken(VOCAB, format!("{token} {problem}", token = quoted(token)))
+                })?);
+            }
+            let bytes = start..text.len();
             if bytes.is_empty() || id > MAX_ID {
                 return Err(broken(
                     VOCAB,
@@ -87,7 +106,7 @@ impl Bpe {
                 .ok_or_else(|| broken(VOCAB, format!("`{c}` is missing, the token of byte 0x{byte:02x}")))?;
         }
         let merges = read_merges(&vocab, merges_txt)?;
-        Ok(Self { tokens, bytes, merges })
+        Ok(Self { tokens, text: text.into(), bytes, merges })
     }
 
     /// Appends the ids of one piece. Time is that of sorting the bytes, however long the piece is. Pieces of
@@ -124,9 +143,13 @@ impl Bpe {
     /// Returns the ids of tokens of several bytes that no merge produces, in order. A text never gets them.
     #[must_use]
     pub fn unmade(&self) -> Vec<u32> {
-        let made: HashSet<u32> = self.merges.values().map(|(_, joined)| *joined).collect();
+        let largest = self.ids().max().unwrap_or(0); // at most `MAX_ID`
+        let mut made = vec![false; largest as usize + 1];
+        for (_, joined) in self.merges.values() {
+            made[*joined as usize] = true;
+        }
         let long = self.tokens.iter().filter(|(_, bytes)| bytes.len() > 1);
-        let mut ids: Vec<u32> = long.map(|(id, _)| *id).filter(|id| !made.contains(id)).collect();
+        let mut ids: Vec<u32> = long.map(|(id, _)| *id).filter(|id| !made[*id as usize]).collect();
         ids.sort_unstable();
         ids
     }
@@ -140,15 +163,16 @@ impl Bpe {
         let mut unmade = self.unmade();
         unmade.retain(|id| !added.contains(id));
         let Some(first) = unmade.first() else { return Ok(()) };
-        let all: HashSet<&[u8]> = self.tokens.values().map(|bytes| &**bytes).collect();
-        if !unmade.iter().all(|id| is_two(&self.tokens[id], &all)) {
+        let bytes = |at: &Range<usize>| &self.text[at.clone()];
+        let all: HashSet<&[u8]> = self.tokens.values().map(bytes).collect();
+        if !unmade.iter().all(|id| is_two(bytes(&self.tokens[id]), &all)) {
             return Ok(());
         }
         let problem = format!(
             "no merge makes {} of the tokens in {VOCAB}, the first of them `{}` (id {first}); the list has \
              {} merges. Copy it again from the model's repository",
             unmade.len(),
-            self.tokens[first].iter().map(|b| printable(*b)).collect::<String>(),
+            bytes(&self.tokens[first]).iter().map(|b| printable(*b)).collect::<String>(),
             self.merges(),
         );
         Err(broken(MERGES, problem))
@@ -157,7 +181,7 @@ impl Bpe {
     /// Bytes of a token, which need not be UTF-8.
     #[must_use]
     pub fn token(&self, id: u32) -> Option<&[u8]> {
-        self.tokens.get(&id).map(|bytes| &**bytes)
+        Some(&self.text[self.tokens.get(&id)?.clone()])
     }
 }
 
@@ -233,9 +257,10 @@ pub(crate) fn merge(merges: &Merges, start: impl Iterator<Item = u32>, ids: &mut
     ids.extend(list.iter().map(|link| link.id).filter(|id| *id != GONE));
 }
 
-fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, TextError> {
+fn read_merges(vocab: &Vocabulary<'_>, text: &[u8]) -> Result<Merges, TextError> {
     let text = std::str::from_utf8(text).map_err(|e| broken(MERGES, format!("not UTF-8: {e}")))?;
     let mut merges = HashMap::with_capacity(vocab.len());
+    let mut joined = String::new();
     for (i, line) in text.lines().enumerate() {
         let header = i == 0 && line.starts_with("#version");
         if header || line.is_empty() {
@@ -252,9 +277,11 @@ fn read_merges(vocab: &HashMap<String, u32>, text: &[u8]) -> Result<Merges, Text
                 .copied()
                 .ok_or_else(|| fault(&format!("{token} is not in {VOCAB}", token = quoted(token))))
         };
-        let (pair, joined) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
+        joined.clear();
+        joined.extend([left, right]);
+        let (pair, made) = ((id(left)?, id(right)?), id(&joined)?);
         let rank = merges.len() as u32;
-        if merges.insert(pair, (rank, joined)).is_some() {
+        if merges.insert(pair, (rank, made)).is_some() {
             return Err(fault("this merge is a duplicate"));
         }
     }

@@ -13,50 +13,56 @@ const LONGEST: usize = 1 << 10;
 /// that are not added ones, by id.
 pub fn repaired(vocabulary: &HashMap<u32, &str>, merges: &[String]) -> (Vec<String>, usize) {
     let ids: HashMap<&str, u32> = vocabulary.iter().map(|(id, token)| (*token, *id)).collect();
-    let mut by_id: HashMap<u32, (String, String)> = HashMap::new();
+    let mut splits = HashMap::with_capacity(merges.len());
+    let mut joined = String::new();
     for merge in merges {
-        if let Some((a, b)) = merge.split_once(' ')
-            && let Some(id) = ids.get(&*format!("{a}{b}"))
-        {
-            by_id.insert(*id, (a.to_owned(), b.to_owned()));
-        }
-    }
-    let mut missing: Vec<u32> =
-        ids.values().copied().filter(|id| *id >= 256 && !by_id.contains_key(id)).collect();
-    missing.sort_unstable();
-    let mut back = 0;
-    if !missing.is_empty() {
-        let mut ranks: HashMap<(String, String), u32> =
-            by_id.iter().map(|(id, pair)| (pair.clone(), *id)).collect();
-        for id in missing {
-            if let Some(pair) = halves(vocabulary[&id], id, &ranks) {
-                ranks.insert(pair.clone(), id);
-                by_id.insert(id, pair);
-                back += 1;
+        if let Some((a, b)) = merge.split_once(' ') {
+            joined.clear();
+            joined.extend([a, b]);
+            if let Some(id) = ids.get(&*joined) {
+                splits.insert(*id, a.len());
             }
         }
     }
-    let mut all: Vec<_> = by_id.into_iter().collect();
-    all.sort_unstable_by_key(|(id, _)| *id);
-    (all.into_iter().map(|(_, (a, b))| format!("{a} {b}")).collect(), back)
+    let mut missing: Vec<u32> =
+        ids.values().copied().filter(|id| *id >= 256 && !splits.contains_key(id)).collect();
+    missing.sort_unstable();
+    let mut back = 0;
+    for id in missing {
+        if let Some(at) = split(vocabulary[&id], id, &ids, &splits) {
+            splits.insert(id, at);
+            back += 1;
+        }
+    }
+    let mut all: Vec<_> = splits.into_iter().collect();
+    all.sort_unstable();
+    let line = |(id, at): (u32, usize)| {
+        let (a, b) = vocabulary[&id].split_at(at);
+        [a, " ", b].concat()
+    };
+    (all.into_iter().map(line).collect(), back)
 }
 
-/// The two parts that merges before that of token `id` make of its characters.
-fn halves(token: &str, id: u32, ranks: &HashMap<(String, String), u32>) -> Option<(String, String)> {
-    let mut parts: Vec<String> = token.chars().map(String::from).collect();
-    if parts.len() > LONGEST {
+/// Where the last of the merges before that of token `id` divides it, in bytes. `splits` has this for the
+/// tokens of all known merges, `ids` the id of each token.
+fn split(token: &str, id: u32, ids: &HashMap<&str, u32>, splits: &HashMap<u32, usize>) -> Option<usize> {
+    let mut bounds: Vec<usize> = token.char_indices().map(|(at, _)| at).chain([token.len()]).collect();
+    if bounds.len() > LONGEST + 1 {
         return None;
     }
-    while parts.len() > 2 {
-        let rank = |i: usize| ranks.get(&(parts[i].clone(), parts[i + 1].clone())).copied();
-        let (rank, at) = (0..parts.len() - 1).filter_map(|i| Some((rank(i)?, i))).min()?;
+    while bounds.len() > 3 {
+        let rank = |part: &[usize]| {
+            let made = *ids.get(&token[part[0]..part[2]])?;
+            (*splits.get(&made)? == part[1] - part[0]).then_some(made)
+        };
+        let ranks = bounds.windows(3).enumerate();
+        let (rank, at) = ranks.filter_map(|(i, part)| Some((rank(part)?, i))).min()?;
         if rank >= id {
             return None;
         }
-        let next = parts.remove(at + 1);
-        parts[at].push_str(&next);
+        bounds.remove(at + 1);
     }
-    <[String; 2]>::try_from(parts).ok().map(|[a, b]| (a, b))
+    (bounds.len() == 3).then(|| bounds[1])
 }
 
 #[cfg(test)]
