@@ -1,4 +1,5 @@
-//! The GPU executor: plans on Vulkan, Metal and DX12 through wgpu.
+//! The GPU executor: plans on Vulkan, Metal and DX12 through wgpu, and on WebGPU of the page around a
+//! WebAssembly module.
 //!
 //! [`devices`] lists devices, [`GpuDevice`] opens one. A plan becomes a list of dispatches with pipelines,
 //! weights and parameters; a run encodes them into one command buffer and submits it once.

@@ -37,7 +37,8 @@ export async function open(any) {
   if (problem) throw new Error(problem);
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) throw new Error("it found no GPU");
-  const isSoftware = adapter.info.isFallbackAdapter === true;
+  // It moved to the information in 2025.
+  const isSoftware = adapter.info.isFallbackAdapter === true || adapter.isFallbackAdapter === true;
   if (isSoftware && !any) throw new Error("it has only a software rasterizer");
   const requiredLimits = Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]]));
   const requiredFeatures = ["subgroups"].filter((name) => adapter.features.has(name));
