@@ -40,9 +40,6 @@ impl GpuDevice {
         let count = found.len();
         let Some((adapter, info)) = found.into_iter().nth(index) else {
             let problem = match count {
-                0 if kind == Some(DeviceKind::WebGpu) => {
-                    "it is for web pages whose browser has WebGPU; see docs/web.md".to_owned()
-                }
                 0 => format!("no {what} device was found; is its driver installed?"),
                 1 => format!("there is 1 {what} device, number 0"),
                 n => format!("there are {n} {what} devices, numbers 0 to {}", n - 1),

@@ -132,6 +132,13 @@ fn open_gpu(
     options: &EngineOptions,
     policy: &PrecisionPolicy,
 ) -> Result<Arc<dyn Device>> {
+    let setup = |problem: &str| {
+        let device = DeviceChoice::Kind(kind, index).to_string();
+        Err(DeviceError::Setup { device, problem: problem.to_owned() }.into())
+    };
+    if kind == DeviceKind::WebGpu && !cfg!(target_os = "wasi") {
+        return setup("it is for web pages (docs/web.md); choose cpu, cuda, vulkan, metal or dx12");
+    }
     let cache = options.cache.clone().or_else(cache_folder);
     match kind {
         #[cfg(feature = "cuda")]
@@ -146,8 +153,7 @@ fn open_gpu(
         }
         kind => {
             let feature = if kind == DeviceKind::Cuda { "cuda" } else { "gpu" };
-            let problem = format!("this program was built without the feature `{feature}`");
-            Err(DeviceError::Setup { device: DeviceChoice::Kind(kind, index).to_string(), problem }.into())
+            setup(&format!("this program was built without the feature `{feature}`"))
         }
     }
 }
