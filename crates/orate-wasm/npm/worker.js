@@ -10,9 +10,9 @@ let instance; // exports of the module, and its memory
 let printed = ""; // what the module wrote, which is the message of a panic
 let dead; // why the module cannot be used any more
 
-async function open({ module: url, gpuModule, device, threads, files, model, options, warmUp, keep, alarm }) {
+async function open({ module: url, gpuModule, device, threads: most, files, model, options, warmUp, keep, alarm }) {
   const gpu = await chosen(device);
-  const count = gpu ? 1 : threads;
+  const count = gpu ? 1 : most;
   const loaded = new Map(),
     totals = new Map();
   const report = () => {
