@@ -22,10 +22,17 @@ struct State {
 #[unsafe(no_mangle)]
 pub extern "C" fn _initialize() {
     unsafe extern "C" {
+        #[cfg(feature = "threads")]
+        fn __wasi_init_tp();
         fn __wasm_call_ctors();
     }
-    // SAFETY: the linker makes this function, and it was not called before.
-    unsafe { __wasm_call_ctors() }
+    // SAFETY: the C library and the linker make these functions for a start like this one: the first puts the
+    // main thread into the list of threads. Neither was called before.
+    unsafe {
+        #[cfg(feature = "threads")]
+        __wasi_init_tp();
+        __wasm_call_ctors();
+    }
 }
 
 /// Returns where to write a request of `length` bytes.
