@@ -7,9 +7,10 @@
 //
 // Blocks exchange values through slots: words of data, each followed by the number of the run. Whoever reads
 // one waits until the number is that of this run, so writing needs no fence. Two slots are read and written
-// as 16 bytes. Each op has slots of its own, so nothing is overwritten within a run. A thread per block first
-// waits for a counter of those that have written: if all threads waited for slots, they would keep memory
-// busy.
+// as 16 bytes. Each op has slots of its own, so nothing is overwritten within a run.
+//
+// A warp multiplies some stages of K, always the same ones, and waits for that part of the operand alone.
+// Warps meet only to add up what each has.
 //
 // All blocks must run at once: the launch is cooperative.
 
@@ -21,11 +22,18 @@
 #define BLOCK 512
 #define STAGE (DEPTH * BLOCK)
 #define STAGES 32
-// Most halves of both rows of x, and 16 channels of a block, counting both parts of gated ones.
-#define WIDEST 12288
-#define UNITS 8
-// Lines of x per thread.
-#define LINES_EACH 4
+// Most stages of K of both rows of x, and words of one of a row: those of 128 halves, and some to spare, so
+// that rows are in banks of their own.
+#define WIDEST 96
+#define SPAN 72
+// Most sums of 16 channels of a warp: a unit has one for each part of gated ones, row and column of a norm.
+#define SUMS 16
+// Factor of rows that are multiplied before their norm is known: f16 ends at 65,504.
+#if PRECISION == 2
+#define BEFORE_NORM 0.015625f
+#else
+#define BEFORE_NORM 1.0f
+#endif
 // Floats of a partial result of attention: values, maximum, sum.
 #define KEPT 132
 // Keys in flight per thread.
@@ -70,15 +78,18 @@ struct Op {
     float eps_of_keys, scale;
     int heads, group, width, capacity, at, splits;
     int offset[3], stride[3], tables[2];
-    int writers;    // blocks that write the result
-    int unused;     // whole 16 bytes
+    union {
+        // Of a matmul: units of each block, and how many blocks have one more.
+        struct { int share, rest; };
+        // Of attention: the last key of each row, once it is known.
+        int last[2];
+    };
 };
 
 #define OPS 144
 
 struct Args {
-    // Number of the last run, and blocks that have finished this one; then, for each op, those that have
-    // written its result.
+    // Number of the last run, and blocks that have finished this one.
     u32* state;
     int count, padding;
     Op ops[OPS];
@@ -86,16 +97,23 @@ struct Args {
 
 #if __CUDA_ARCH__ >= 900
 
+// Bytes that are asked for, see lower/chain.rs.
+#define SHARED 208896
+
 struct Shared {
     u64 full[STAGES], empty[STAGES];
-    float scratch[2][WARPS];
+    // What warps know of a row: mean, sum of squared distances from it, count. Of every other op.
+    alignas(16) float4 moments[2][2][WARPS];
     // Copies of the arguments: reading constants for the first time takes longer than an op.
     alignas(16) Op ops[OPS];
     alignas(16) uint4 ring[STAGES][STAGE / 16];
-    alignas(16) u32 x[WIDEST / 2];
-    // Also partial results of attention.
-    alignas(16) float sums[UNITS][WARPS][2][16];
+    // By stage and row.
+    alignas(16) u32 x[WIDEST * SPAN];
+    // Of every other op; also partial results of attention.
+    alignas(16) float sums[2][SUMS * WARPS * 16];
 };
+
+static_assert(sizeof(Shared) <= SHARED, "the launch asks for less");
 
 DEVICE u32 address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
 
@@ -135,36 +153,10 @@ DEVICE uint4 two_of(const void* x, int form, int line, u32 run) {
     return make_uint4(__float_as_uint(both.x), run, __float_as_uint(both.y), run);
 }
 
-// Counts this block as a writer of a result. Called by one thread.
-DEVICE void count_writer(u32* counter) {
-    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" :: "l"(counter) : "memory");
-}
-
-// Waits until almost all blocks have written a result: reading its slots takes as long as the others need.
-DEVICE void wait_for_writers(const u32* counter, int writers) {
-    if (threadIdx.x == 0) {
-        u32 found;
-        do asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(counter) : "memory");
-        while (found < writers - writers / 8);
-    }
-    meet();
-}
-
 // This block's first unit.
 DEVICE int first_unit(const Op& op) {
     int unit = (int)blockIdx.x - op.start;
     return unit < 0 ? unit + gridDim.x : unit;
-}
-
-// Sum over the threads that compute. Every other call may use the same scratch.
-DEVICE float total(float x, float* scratch) {
-    x = warp_sum(x);
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
-    meet();
-    x = 0.0f;
-#pragma unroll
-    for (int i = 0; i < WARPS; i++) x += scratch[i];
-    return x;
 }
 
 // Prefetches the vectors of an op into the second-level cache.
@@ -180,6 +172,45 @@ DEVICE void bring_vectors(Shared& s, int i, int count_of_ops) {
         asm volatile("prefetch.global.L2 [%0];" :: "l"(op.bias + at));
 }
 
+// Four channels of a key or value in the caches: f32, or 16 bits of the weights' type.
+#ifdef COMPACT
+typedef uint2 Kept;
+DEVICE Kept kept(float4 v) { return make_uint2(halves(v.x, v.y), halves(v.z, v.w)); }
+DEVICE float4 widened(Kept v) {
+#if PRECISION == 3
+    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
+                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
+#else
+    float4 y;
+    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+        : "=f"(y.x), "=f"(y.y) : "r"(v.x));
+    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+        : "=f"(y.z), "=f"(y.w) : "r"(v.y));
+    return y;
+#endif
+}
+#else
+typedef float4 Kept;
+DEVICE Kept kept(float4 v) { return v; }
+DEVICE float4 widened(Kept v) { return v; }
+#endif
+
+// Prefetches the keys and values of a unit of attention into the second-level cache.
+DEVICE void bring_cache(const Op& op, int unit) {
+    int lane = threadIdx.x % 32, kv_heads = op.heads / op.group, splits = op.splits;
+    int split = unit % splits, head = unit / splits % kv_heads, b = unit / splits / kv_heads;
+    int groups = op.group == 1 ? 16 : 8, bytes = op.width / 4 * (int)sizeof(Kept), lines = (bytes + 127) / 128;
+    size_t base = ((size_t)b * op.capacity * kv_heads + head) * bytes;
+    for (int i = lane; i < groups * lines; i += 32) {
+        int group = i / lines, line = i - group * lines;
+        for (int key = split * groups + group; key < op.last[b]; key += splits * groups) {
+            size_t at = base + (size_t)key * kv_heads * bytes + 128 * line;
+            asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)op.keys + at));
+            asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)op.values + at));
+        }
+    }
+}
+
 // Copies the weights of this block's units, of one op after the other.
 DEVICE void stream_weights(int count_of_ops, Shared& s) {
     int lane = threadIdx.x % 32;
@@ -187,7 +218,11 @@ DEVICE void stream_weights(int count_of_ops, Shared& s) {
     for (int i = 0; i < count_of_ops; i++) {
         if (blockIdx.x == i % gridDim.x) bring_vectors(s, i + 4, count_of_ops);
         const Op& op = s.ops[i];
-        if (op.attends) continue;
+        if (op.attends) {
+            int unit = first_unit(op);
+            if (unit < op.units) bring_cache(op, unit);
+            continue;
+        }
         int blocks = op.k / 16;
         for (int unit = first_unit(op); unit < op.units; unit += gridDim.x) {
             for (int part = 0; part <= op.gated; part++) {
@@ -215,98 +250,147 @@ DEVICE void stream_weights(int count_of_ops, Shared& s) {
 // as little work.
 
 // LINES lines of x per thread, all from `first` on, as they arrive.
+// Columns that are multiplied by weights: rows of x, and the factors and shifts of a layer norm.
+DEVICE int columns_of(const Op& op) { return op.rows + (op.shift ? 2 : 0); }
+
+// Means of rows in the warp's part of x, and the thread's share of the squared distances.
+struct Moments {
+    float mean[2], squares[2];
+};
+
+// Puts the warp's part of x into shared memory as halves: its stages of K, whose rows have LINES lines per
+// thread at most, or any number without a layer norm.
+//
+// A norm's row is multiplied before its root and mean are known. Of a layer norm, the warp subtracts the mean
+// of its own part, and factors and shifts become columns of their own: see `normed`.
 template <int LINES>
-DEVICE void lines_of(const Op& op, int first, int lines, u32 run, uint4 (&v)[LINES]) {
-    bool ready;
-    do {
-        ready = true;
+DEVICE Moments take_part(const Op& op, Shared& s, u32 run) {
+    bool are_halves = op.x_form == HALVES, norms = op.norm, centers = op.shift;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = op.rows, width = op.k;
+    int columns = columns_of(op), own = ((width + 127) / 128 - warp + WARPS - 1) / WARPS;
+    int lines = own * rows * (are_halves ? 1 : 2);
+    Moments m = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+#pragma unroll 1
+    for (int first = 0; first < lines; first += LINES) {
+        uint4 v[LINES];
+        float2 factor[LINES];
+        int to[LINES], at[LINES];
+        bool is[LINES];
 #pragma unroll
         for (int i = 0; i < LINES; i++) {
-            int line = threadIdx.x + i * CONSUMERS;
-            if (line >= lines) {
-                v[i] = make_uint4(0, 0, 0, 0);
-            } else {
-                v[i] = two_of(op.x, op.x_form, first + line, run);
-                ready &= is_of(v[i], run);
+            int piece = are_halves ? first + i : (first + i) / 2;
+            int place = are_halves ? 4 * lane : 64 * (i % 2) + 2 * lane;
+            int row = rows == 2 ? piece % 2 : 0, stage = warp + WARPS * (rows == 2 ? piece / 2 : piece);
+            int column = 128 * stage + place;
+            at[i] = (row * width + column) / (are_halves ? 4 : 2);
+            to[i] = SPAN * (stage * columns + row) + place / 2;
+            is[i] = column < width;
+            v[i] = make_uint4(0, is[i] ? ~run : run, 0, run);
+            factor[i] = make_float2(1.0f, 1.0f);
+            if (norms && is[i]) {
+                float2 f = *(const float2*)(op.norm + column);
+                factor[i] = make_float2(f.x * BEFORE_NORM, f.y * BEFORE_NORM);
+                if (centers && row == 0) {
+                    float2 added = *(const float2*)(op.shift + column);
+                    s.x[to[i] + SPAN * rows] = halves(factor[i].x, factor[i].y);
+                    s.x[to[i] + SPAN * rows + SPAN] = halves(added.x, added.y);
+                }
             }
         }
-    } while (!ready);
-}
-
-// Puts the rows of x, normed, into shared memory as halves.
-template <int LINES>
-DEVICE void normed_rows(const Op& op, Shared& s, u32 run, const u32* counter) {
-    int t = threadIdx.x, lines = op.k / 2, rows = op.rows;
-    bool centers = op.shift;
-    float2 factor[LINES], added[LINES];
+        if (op.x_form == PLAIN) {
 #pragma unroll
-    for (int i = 0; i < LINES; i++) {
-        int line = min(t + i * CONSUMERS, lines - 1);
-        factor[i] = ((const float2*)op.norm)[line];
-        added[i] = centers ? ((const float2*)op.shift)[line] : make_float2(0.0f, 0.0f);
-    }
-    float per = 1.0f / op.k, eps = op.eps;
-    if (op.x_form != PLAIN) wait_for_writers(counter - 1, (&op)[-1].writers);
-#pragma unroll 1
-    for (int row = 0; row < rows; row++) {
-        uint4 found[LINES];
-        lines_of(op, row * lines, lines, run, found);
-        float2 v[LINES];
-        float mean = 0.0f, squares = 0.0f;
+            for (int i = 0; i < LINES; i++)
+                if (is[i]) v[i] = two_of(op.x, PLAIN, at[i], run);
+        }
+        while (true) {
+            bool ready = true;
+#pragma unroll
+            for (int i = 0; i < LINES; i++) ready &= is_of(v[i], run);
+            if (ready) break;
+#pragma unroll
+            for (int i = 0; i < LINES; i++)
+                if (is[i]) v[i] = line_at((const u32*)op.x, at[i]);
+        }
+        if (are_halves) {
+#pragma unroll
+            for (int i = 0; i < LINES; i++)
+                if (is[i]) *(uint2*)&s.x[to[i]] = make_uint2(v[i].x, v[i].z);
+            continue;
+        }
+        if (centers) {
+#pragma unroll
+            for (int row = 0; row < 2; row++) {
+                if (row == rows) break;
+                float sum = 0.0f;
+#pragma unroll
+                for (int i = 0; i < LINES; i++)
+                    if (is[i] && (rows == 1 || i / 2 == row))
+                        sum += __uint_as_float(v[i].x) + __uint_as_float(v[i].z);
+                int last = 128 * (warp + WARPS * (own - 1)) + 128;
+                m.mean[row] = __fdividef(warp_sum(sum), 128 * own - max(last - width, 0));
+            }
+        }
 #pragma unroll
         for (int i = 0; i < LINES; i++) {
-            v[i].x = __uint_as_float(found[i].x), v[i].y = __uint_as_float(found[i].z);
-            mean += v[i].x + v[i].y;
-        }
-        // Mean and variance are two passes, which avoids cancellation.
-        mean = centers ? total(mean, s.scratch[0]) * per : 0.0f;
-#pragma unroll
-        for (int i = 0; i < LINES; i++) {
-            if (t + i * CONSUMERS >= lines) break;
-            v[i].x -= mean, v[i].y -= mean;
-            squares += v[i].x * v[i].x + v[i].y * v[i].y;
-        }
-        float inverse = rsqrtf(total(squares, s.scratch[1]) * per + eps);
-#pragma unroll
-        for (int i = 0; i < LINES; i++) {
-            int line = t + i * CONSUMERS;
-            if (line >= lines) break;
-            float2 f = factor[i], a = added[i];
-            s.x[row * lines + line] = halves(v[i].x * inverse * f.x + a.x, v[i].y * inverse * f.y + a.y);
-        }
-        // Also before the scratch is written again.
-        meet();
-    }
-}
-
-// The same without a norm.
-DEVICE void plain_rows(const Op& op, Shared& s, u32 run, const u32* counter) {
-    bool are_halves = op.x_form == HALVES;
-    int lines = op.rows * op.k / (are_halves ? 4 : 2);
-    if (op.x_form != PLAIN) wait_for_writers(counter - 1, (&op)[-1].writers);
-#pragma unroll 1
-    for (int first = 0; first < lines; first += LINES_EACH * CONSUMERS) {
-        uint4 v[LINES_EACH];
-        lines_of(op, first, lines - first, run, v);
-#pragma unroll
-        for (int i = 0; i < LINES_EACH; i++) {
-            int line = first + threadIdx.x + i * CONSUMERS;
-            if (line >= lines) break;
-            if (are_halves) *(uint2*)&s.x[2 * line] = make_uint2(v[i].x, v[i].z);
-            else s.x[line] = halves(__uint_as_float(v[i].x), __uint_as_float(v[i].z));
+            if (!is[i]) continue;
+            bool second = rows == 2 && i / 2 == 1;
+            float mean = second ? m.mean[1] : m.mean[0];
+            float x = __uint_as_float(v[i].x) - mean, y = __uint_as_float(v[i].z) - mean;
+            float both = x * x + y * y;
+            if (second) m.squares[1] += both;
+            else m.squares[0] += both;
+            s.x[to[i]] = halves(x * factor[i].x, y * factor[i].y);
         }
     }
-    meet();
+    __syncwarp();
+    return m;
 }
 
-// The matmul of this block's units. `next` counts stages of the ring.
-DEVICE void multiply(const Op& op, Shared& s, u32 run, u32* counter, u32& next) {
+// Two channels of a row: what warps have summed up. A norm joins their means and variances as in Chan, Golub
+// and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances": with weights W,
+// factors f, shifts b, and parts of x each less its own mean m, it is
+// (Σ W·(f∘x) + (m − mean) Σ W·f) / root + Σ W·b.
+DEVICE float2 normed(const Op& op, const Shared& s, int turn, int r, const float* from, int stride) {
+    float2 y = make_float2(0.0f, 0.0f);
+    auto add = [&](int i, int column, float factor) {
+        float2 more = *(const float2*)(from + stride * i + 16 * column);
+        y.x += factor * more.x, y.y += factor * more.y;
+    };
+    if (!op.norm) {
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) add(i, r, 1.0f);
+        return y;
+    }
+    float mean = 0.0f, squares = 0.0f, per = 1.0f / op.k;
+    if (!op.shift) {
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) squares += s.moments[turn][r][i].y, add(i, r, 1.0f);
+        float by = rsqrtf(squares * per + op.eps) * (1.0f / BEFORE_NORM);
+        return make_float2(y.x * by, y.y * by);
+    }
+    float4 m[WARPS];
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) m[i] = s.moments[turn][r][i], mean += m[i].x * m[i].z;
+    mean *= per;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) {
+        m[i].x -= mean;
+        squares += m[i].y + m[i].z * m[i].x * m[i].x;
+        add(i, r, 1.0f);
+        add(i, op.rows, m[i].x);
+    }
+    float by = rsqrtf(squares * per + op.eps) * (1.0f / BEFORE_NORM);
+    y.x *= by, y.y *= by;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) add(i, op.rows + 1, 1.0f);
+    return y;
+}
+
+// The matmul of this block's units. `next` counts stages of the ring, `turn` is another one than before.
+DEVICE void multiply(const Op& op, Shared& s, u32 run, int turn, u32& next) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4;
     int blocks = op.k / 16, stages = (blocks + DEPTH - 1) / DEPTH, parts = 1 + op.gated, rows = op.rows;
-    int first = first_unit(op), units = (op.units - first + gridDim.x - 1) / gridDim.x;
-    if (!op.norm) plain_rows(op, s, run, counter);
-    else if (op.k <= 4 * CONSUMERS) normed_rows<2>(op, s, run, counter);
-    else normed_rows<4>(op, s, run, counter);
+    int first = first_unit(op), units = op.share + (first < op.rest), columns = columns_of(op);
 
     // The cell of this thread: two channels of a row.
     int pair = threadIdx.x % 8, cell = threadIdx.x / 8, unit = rows == 2 ? cell / 2 : cell;
@@ -319,27 +403,40 @@ DEVICE void multiply(const Op& op, Shared& s, u32 run, u32* counter, u32& next) 
     const void* residual = is ? op.residual : nullptr;
     uint4 old = make_uint4(0, run, 0, run);
     if (residual) old = two_of(residual, op.residual_form, (r * width + n) / 2, run);
+    int first_part = op.first_part, second = first_part + op.second_part, begin = 0, end = first_part;
+    if (n >= first_part) begin = n < second ? first_part : second, end = n < second ? second : width;
+    int at = begin * rows + r * (end - begin) + n - begin, activation = n < first_part ? op.activation : 0;
+    bool are_halves = op.slots_form == HALVES;
+    u32* slots = op.slots;
+    const float* sums = s.sums[turn] + min(unit, units - 1) * parts * WARPS * columns * 16 + 2 * pair;
 
-    bool is_row = row < rows;
-    const u32* x = s.x + (is_row ? row : 0) * (op.k / 2) + 2 * (lane % 4);
-    float* own = &s.sums[0][warp][0][0];
-    for (int count = units * parts; count > 0; count--, next += stages, own += WARPS * 32) {
+    Moments m = op.k <= 1024 && rows == 1 ? take_part<2>(op, s, run) : take_part<4>(op, s, run);
+
+    // Columns that there are not are copies of the last.
+    const u32* x = s.x + min((int)row, columns - 1) * SPAN + 2 * (lane % 4);
+    float* own = s.sums[turn] + warp * columns * 16 + lane % 4 * 32 + row;
+    bool has = 2 * (lane % 4) < columns, has_next = 2 * (lane % 4) + 1 < columns;
+    for (int count = units * parts; count > 0; count--, next += stages, own += WARPS * columns * 16) {
         float acc[4][4] = {};
-        // Each stage is one warp's.
 #pragma unroll 1
-        for (u32 i = (warp - next) % WARPS; i < stages; i += WARPS) {
+        for (u32 i = warp; i < stages; i += WARPS) {
             u32 at = next + i, stage = at % STAGES;
             const uint4* w = &s.ring[stage][lane];
-            const u32* from = x + 8 * DEPTH * i;
+            const u32* from = x + SPAN * columns * i;
             int left = blocks - DEPTH * i;
             wait_for(&s.full[stage], at / STAGES & 1);
             uint4 weights[DEPTH];
             uint2 values[DEPTH];
+            if (left >= DEPTH) {
 #pragma unroll
-            for (int j = 0; j < DEPTH; j++) {
-                bool there = j < left;
-                weights[j] = there ? w[32 * j] : make_uint4(0, 0, 0, 0);
-                values[j] = there && is_row ? *(const uint2*)(from + 8 * j) : make_uint2(0, 0);
+                for (int j = 0; j < DEPTH; j++)
+                    weights[j] = w[32 * j], values[j] = *(const uint2*)(from + 8 * j);
+            } else {
+#pragma unroll
+                for (int j = 0; j < DEPTH; j++) {
+                    weights[j] = j < left ? w[32 * j] : make_uint4(0, 0, 0, 0);
+                    values[j] = j < left ? *(const uint2*)(from + 8 * j) : make_uint2(0, 0);
+                }
             }
 #pragma unroll
             for (int j = 0; j < DEPTH; j++) mma_half(acc[j % 4], weights[j], values[j].x, values[j].y);
@@ -348,55 +445,51 @@ DEVICE void multiply(const Op& op, Shared& s, u32 run, u32* counter, u32& next) 
                 asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
                              :: "r"(address(&s.empty[stage])) : "memory");
         }
-        // Rows 0 and 1 are in every fourth thread.
-        if (lane % 4 == 0) {
-            own[row] = acc[0][0] + acc[1][0] + (acc[2][0] + acc[3][0]);
-            own[row + 16] = acc[0][1] + acc[1][1] + (acc[2][1] + acc[3][1]);
-            own[row + 8] = acc[0][2] + acc[1][2] + (acc[2][2] + acc[3][2]);
-            own[row + 24] = acc[0][3] + acc[1][3] + (acc[2][3] + acc[3][3]);
+        if (has) {
+            own[0] = acc[0][0] + acc[1][0] + (acc[2][0] + acc[3][0]);
+            own[8] = acc[0][2] + acc[1][2] + (acc[2][2] + acc[3][2]);
+        }
+        if (has_next) {
+            own[16] = acc[0][1] + acc[1][1] + (acc[2][1] + acc[3][1]);
+            own[24] = acc[0][3] + acc[1][3] + (acc[2][3] + acc[3][3]);
+        }
+    }
+    if (op.norm) {
+        int stages_of_warp = (stages - (int)warp + WARPS - 1) / WARPS;
+        int last = 128 * ((int)warp + WARPS * (stages_of_warp - 1)) + 128;
+        int count = stages_of_warp > 0 ? 128 * stages_of_warp - max(last - op.k, 0) : 0;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (i == rows) break;
+            float all = warp_sum(m.squares[i]);
+            if (lane == 0) s.moments[turn][i][warp] = make_float4(m.mean[i], all, count, 0.0f);
         }
     }
     meet();
     u32 writers = (u32)(units * 8 * rows + 31) / 32 * 32;
     if (threadIdx.x >= writers) return;
-    auto sum = [&](int part) {
-        const float* from = &s.sums[min(unit, units - 1) * parts + part][0][r][2 * pair];
-        float2 y = make_float2(0.0f, 0.0f);
-#pragma unroll
-        for (int i = 0; i < WARPS; i++) {
-            float2 more = *(const float2*)(from + 32 * i);
-            y.x += more.x, y.y += more.y;
-        }
-        return y;
-    };
-    float2 y = sum(0);
+    int stride = columns * 16;
+    float2 y = normed(op, s, turn, r, sums, stride);
     y.x += bias.x, y.y += bias.y;
-    int first_part = op.first_part;
-    if (op.activation && n < first_part) {
+    if (activation) {
         // Both are x / (1 + eᵘ).
-        bool silu = op.activation == SILU;
+        bool silu = activation == SILU;
         float u = silu ? -y.x : y.x * fmaf(y.x * y.x, -0.07135482f, -1.5957691f);
         float v = silu ? -y.y : y.y * fmaf(y.y * y.y, -0.07135482f, -1.5957691f);
         y.x = __fdividef(y.x, 1.0f + __expf(u)), y.y = __fdividef(y.y, 1.0f + __expf(v));
     }
     if (parts == 2) {
-        float2 by = sum(1);
+        float2 by = normed(op, s, turn, r, sums + WARPS * stride, stride);
         y.x *= by.x, y.y *= by.y;
     }
     if (!is_of(old, run)) old = awaited((const u32*)residual, (r * width + n) / 2, run);
     y.x += __uint_as_float(old.x), y.y += __uint_as_float(old.z);
-    int second = first_part + op.second_part, begin = 0, end = first_part;
-    if (n >= first_part) begin = n < second ? first_part : second, end = n < second ? second : width;
-    int at = begin * rows + r * (end - begin) + n - begin;
-    u32* slots = op.slots;
-    if (op.slots_form == HALVES) {
+    if (are_halves) {
         u32 word = halves(y.x, y.y), other = __shfl_down_sync(0xffffffffu, word, 1);
         if (is && pair % 2 == 0) write_line(slots, at / 4, word, other, run);
     } else if (is && slots) {
         write_line(slots, at / 2, __float_as_uint(y.x), __float_as_uint(y.y), run);
     }
-    // Most likely the last warp to write; others may be a moment later.
-    if (threadIdx.x == writers - 32) count_writer(counter);
     float* out = op.out;
     if (is && out) {
         out[at] = y.x;
@@ -411,7 +504,10 @@ DEVICE float4 new_head(const Op& op, int part, int b, int head, u32 run) {
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const float* norm = part == 0 ? op.norm : part == 1 ? op.shift : nullptr;
     const float* table = part == 0 ? op.bias : part == 1 ? (const float*)op.residual : nullptr;
+    // Before the head is there.
     float4 v = zero, weight = norm && is ? ((const float4*)norm)[lane] : zero;
+    Angle angle;
+    if (table) angle = angle_of_head(table + b % op.tables[part & 1] * op.width, op.width / 2, op.width);
     if (is) {
         int at = (op.offset[part] + b * op.stride[part] + head * op.width) / 2 + 2 * lane;
         uint4 low, high;
@@ -421,7 +517,7 @@ DEVICE float4 new_head(const Op& op, int part, int b, int head, u32 run) {
                         __uint_as_float(high.z));
     }
     if (norm) v = normed_head(v, weight, op.width, part == 0 ? op.eps : op.eps_of_keys);
-    if (table) v = rotated_head(v, table + b % op.tables[part & 1] * op.width, op.width / 2, op.width);
+    if (table) v = rotated_by(v, angle, op.width);
     return v;
 }
 
@@ -442,44 +538,21 @@ DEVICE float joined(const float* parts, int channel, int stride, float& largest,
     return y;
 }
 
-// Four channels of a key or value in the caches: f32, or 16 bits of the weights' type.
-#ifdef COMPACT
-typedef uint2 Kept;
-DEVICE Kept kept(float4 v) { return make_uint2(halves(v.x, v.y), halves(v.z, v.w)); }
-DEVICE float4 widened(Kept v) {
-#if PRECISION == 3
-    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
-                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
-#else
-    float4 y;
-    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
-        : "=f"(y.x), "=f"(y.y) : "r"(v.x));
-    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
-        : "=f"(y.z), "=f"(y.w) : "r"(v.y));
-    return y;
-#endif
-}
-#else
-typedef float4 Kept;
-DEVICE Kept kept(float4 v) { return v; }
-DEVICE float4 widened(Kept v) { return v; }
-#endif
-
 // Attention of one query of a key head over the keys of one split. LANES threads have a key, four channels
 // each; every such group keeps maximum, sum and weighted values.
 template <int GROUP, int LANES>
-DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
+DEVICE void attend(const Op& op, Shared& s, u32 run, int unit) {
     constexpr int GROUPS = CONSUMERS / LANES, STRIDE = GROUP * KEPT;
     int lane = threadIdx.x % LANES, own_group = threadIdx.x / LANES, warp = threadIdx.x / 32, d = op.width;
     int heads = op.heads, splits = op.splits, kv_heads = heads / GROUP;
     int split = unit % splits, head = unit / splits % kv_heads, b = unit / splits / kv_heads;
-    float* mine = &s.sums[0][0][0][0];           // [GROUPS, GROUP, KEPT]
+    float* mine = &s.sums[0][0];                 // [GROUPS, GROUP, KEPT]
     float* query = (float*)s.x;                  // [GROUP, 128], then the new key and value
     float* others = query + (GROUP + 2) * 128;   // [SPLITS, GROUP, KEPT]
     bool is = lane < d / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     Kept* fresh = (Kept*)(query + GROUP * 128);  // [2, 32]
-    int capacity = op.capacity, last = min(max(op.first ? op.first[b] : op.at, 0), capacity - 1);
+    int capacity = op.capacity, last = op.last[b];
     int parts = splits * GROUPS, row = kv_heads * d, start = split * GROUPS + own_group;
     size_t base = ((size_t)b * capacity * row + head * d) / 4;
     Kept *keys = (Kept*)op.keys + base, *values = (Kept*)op.values + base;
@@ -496,7 +569,6 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
         }
     };
     load(start);
-    wait_for_writers(counter - 1, (&op)[-1].writers);
     // Warps have the queries of the group, the new key and its value.
     bool owns = last % parts / GROUPS == split;
     if (warp < GROUP || (owns && warp < GROUP + 2)) {
@@ -579,26 +651,29 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
             write_line(to, channel / 2, __float_as_uint(y), __float_as_uint(next), run);
         if (has_channel && channel == 0) write_line(to, 64, __float_as_uint(m), __float_as_uint(all), run);
     } else {
-        if (has_channel) others[g * KEPT + channel] = y;
-        if (has_channel && channel == 0) others[g * KEPT + 128] = m, others[g * KEPT + 129] = all;
-        // Splits that there are not have no weight.
-        int half = d / 2 + 1, lines = (SPLITS - 1) * GROUP * half;
+        if (splits > 1) {
+            if (has_channel) others[g * KEPT + channel] = y;
+            if (has_channel && channel == 0) others[g * KEPT + 128] = m, others[g * KEPT + 129] = all;
+            // Splits that there are not have no weight.
+            int half = d / 2 + 1, lines = (SPLITS - 1) * GROUP * half;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < lines; i += CONSUMERS) {
-            int which = i / half, line = i - which * half, there = which / GROUP + 1;
-            float* to = others + (GROUP + which) * KEPT;
-            // The line after those of channels.
-            line = line == d / 2 ? 64 : line;
-            float2 found = make_float2(line == 64 ? -1e30f : 0.0f, 0.0f);
-            if (there < splits) {
-                const u32* from = op.partials + (size_t)(unit * GROUP + GROUP + which) * 2 * KEPT;
-                uint4 both = awaited(from, line, run);
-                found = make_float2(__uint_as_float(both.x), __uint_as_float(both.z));
+            for (int i = threadIdx.x; i < lines; i += CONSUMERS) {
+                int which = i / half, line = i - which * half, there = which / GROUP + 1;
+                float* to = others + (GROUP + which) * KEPT;
+                // The line after those of channels.
+                line = line == d / 2 ? 64 : line;
+                float2 found = make_float2(line == 64 ? -1e30f : 0.0f, 0.0f);
+                if (there < splits) {
+                    const u32* from = op.partials + (size_t)(unit * GROUP + GROUP + which) * 2 * KEPT;
+                    uint4 both = awaited(from, line, run);
+                    found = make_float2(__uint_as_float(both.x), __uint_as_float(both.z));
+                }
+                *(float2*)(to + 2 * line) = found;
             }
-            *(float2*)(to + 2 * line) = found;
+            meet();
+            y = joined<SPLITS>(others + g * KEPT, channel, STRIDE, m, all);
         }
-        meet();
-        y = joined<SPLITS>(others + g * KEPT, channel, STRIDE, m, all) / all;
+        y /= all;
         float second = __shfl_down_sync(0xffffffffu, y, 1), third = __shfl_down_sync(0xffffffffu, y, 2);
         float fourth = __shfl_down_sync(0xffffffffu, y, 3);
         int at = (b * heads + head * GROUP + g) * d + channel;
@@ -609,7 +684,6 @@ DEVICE void attend(const Op& op, Shared& s, u32 run, u32* counter, int unit) {
         } else if (has_channel && op.slots && channel % 2 == 0) {
             write_line(op.slots, at / 2, __float_as_uint(y), __float_as_uint(second), run);
         }
-        if (threadIdx.x == 0) count_writer(counter);
     }
     // Shared memory is free for the next op.
     meet();
@@ -632,24 +706,34 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) chain(const __gr
         ((uint4*)s.ops)[i] = v;
     }
     __syncthreads();
+    // Positions do not change meanwhile.
+    for (int i = threadIdx.x; i < a.count; i += CONSUMERS + 32) {
+        Op& op = s.ops[i];
+        if (!op.attends) continue;
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            int at = op.first && b < op.rows ? op.first[b] : op.at;
+            op.last[b] = min(max(at, 0), op.capacity - 1);
+        }
+    }
+    __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
         stream_weights(a.count, s);
         return;
     }
     u32 run = *(volatile u32*)a.state + 1, next = 0;
-    u32* counters = a.state + 2;
+    int turn = 0;
     for (int i = 0; i < a.count; i++) {
         const Op& op = s.ops[i];
         int unit = first_unit(op);
         if (unit >= op.units) continue;
-        if (!op.attends) multiply(op, s, run, counters + i, next);
-        else if (op.group == 1) attend<1, 16>(op, s, run, counters + i, unit);
-        else attend<2, 32>(op, s, run, counters + i, unit);
+        if (!op.attends) multiply(op, s, run, turn ^= 1, next);
+        else if (op.group == 1) attend<1, 16>(op, s, run, unit);
+        else attend<2, 32>(op, s, run, unit);
     }
     meet();
     // The last block to finish ends the run.
     if (threadIdx.x == 0 && atomicAdd(a.state + 1, 1) == gridDim.x - 1) {
-        for (int i = 0; i < a.count; i++) counters[i] = 0;
         a.state[1] = 0;
         a.state[0] = run;
     }

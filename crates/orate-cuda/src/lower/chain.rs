@@ -14,17 +14,19 @@ const OPS: usize = 144;
 /// See [`OPS`].
 const THREADS: u32 = 288;
 /// See [`OPS`].
-const SHARED: u32 = 230_400;
-/// Most elements of all rows of a matmul's operand, and of a row with a norm.
-const WIDEST: usize = 12_288;
+const SHARED: u32 = 208_896;
+/// Most stages of K, of all rows of a matmul's operand, and elements of one.
+const WIDEST: usize = 96;
 /// See [`WIDEST`].
-const WIDEST_NORMED: usize = 2048;
+const STAGE: usize = 128;
+/// Most elements of all rows with a layer norm.
+const WIDEST_CENTERED: usize = 2048;
 /// Most rows.
 const ROWS: usize = 2;
 /// Channels of a unit of a matmul.
 const CHANNELS: usize = 16;
-/// Most units of a block; a gated one counts twice.
-const UNITS: usize = 8;
+/// Most sums of a block: a unit has one for each part of gated ones, row and column of a layer norm.
+const SUMS: usize = 16;
 /// Floats of a partial result of attention.
 const KEPT: usize = 132;
 /// Most blocks that share the keys of a head.
@@ -33,8 +35,11 @@ const SPLITS: usize = 8;
 /// Fewest ops that are worth a launch of their own kind.
 const LEAST: usize = 3;
 
-/// Bytes before the slots: number of the last run, blocks that have finished, and a counter for each op.
-const HEADER: usize = 1024;
+/// Keys that a block has in flight, by heads of queries for one of keys: what a block of its own has no use for.
+const KEYS_AT_ONCE: [usize; 2] = [64, 32];
+
+/// Bytes before the slots: number of the last run, and blocks that have finished.
+const HEADER: usize = 64;
 
 /// Where a value is, in the order of `Form` in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,8 +141,23 @@ impl Span {
 /// What a launch is to a chain.
 #[derive(Clone, Debug)]
 enum Kind {
-    MatMul { rows: usize, k: usize, n: usize, first: usize, second: usize, gated: bool, normed: bool },
-    Attention { batch: usize, heads: usize, group: usize, width: usize },
+    /// `columns` are multiplied: rows, and factors and shifts of a layer norm.
+    MatMul {
+        rows: usize,
+        k: usize,
+        n: usize,
+        first: usize,
+        second: usize,
+        gated: bool,
+        normed: bool,
+        columns: usize,
+    },
+    Attention {
+        batch: usize,
+        heads: usize,
+        group: usize,
+        width: usize,
+    },
 }
 
 /// A launch that can be in a chain.
@@ -162,21 +182,21 @@ fn link(work: &Work) -> Option<Link> {
         };
         let known = [Activation::Silu::<()>, Activation::GeluTanh].map(|a| a.number() as usize);
         let is_known = activation == 0 || known.contains(&activation);
-        let (gated, normed) = (gated == 1, p[10] != Pointer::Null);
+        let (gated, normed, is_centered) = (gated == 1, p[10] != Pointer::Null, p[11] != Pointer::Null);
+        let columns = if is_centered { rows + 2 } else { rows };
         // A row of another size has no slots, so nothing can follow it.
         let is_whole = n.is_multiple_of(CHANNELS);
         let fits = is_known
             && rows <= ROWS
             && k.is_multiple_of(CHANNELS)
-            && rows * k <= WIDEST
-            && (!normed || k <= WIDEST_NORMED)
+            && columns * k.div_ceil(STAGE) <= WIDEST
+            && (!is_centered || rows * k <= WIDEST_CENTERED)
             && (is_whole || (first == n && p[4] == Pointer::Null))
             && (first == n || (first.is_multiple_of(CHANNELS) && second.is_multiple_of(CHANNELS)))
             && halves == 0
             && [p[3], p[5], p[9]].iter().all(|p| *p == Pointer::Null);
-        let columns = if gated { first } else { n };
-        let out = Span::of(p[7], 4 * rows * columns)?;
-        let kind = Kind::MatMul { rows, k, n, first, second, gated, normed };
+        let out = Span::of(p[7], 4 * rows * if gated { first } else { n })?;
+        let kind = Kind::MatMul { rows, k, n, first, second, gated, normed, columns };
         return fits.then_some(Link { kind, out, half: Some(half), compact: None });
     }
     let group = match work.function {
@@ -304,7 +324,7 @@ fn build(
         };
         let mut op = ChainOp { pointers: [NULL; 12], words: [0; 32] };
         let units = match link.kind {
-            Kind::MatMul { rows, k, n, first, second, gated, .. } => {
+            Kind::MatMul { rows, k, n, first, second, gated, columns, .. } => {
                 let (residual, residual_form) = match residuals[i] {
                     Some(j) => (place(j), form(j)),
                     None => (plan(4), Form::Plain),
@@ -320,7 +340,7 @@ fn build(
                     place(i),
                 ]);
                 let units = if gated { first } else { n }.div_ceil(CHANNELS);
-                if units.div_ceil(blocks) * (1 + usize::from(gated)) > UNITS {
+                if units.div_ceil(blocks) * (1 + usize::from(gated)) * columns > SUMS {
                     return None;
                 }
                 op.words[..15].copy_from_slice(&[
@@ -344,8 +364,7 @@ fn build(
             }
             Kind::Attention { batch, heads, group, width } => {
                 let pairs = batch * heads / group;
-                let fits = |splits: &usize| pairs * splits <= blocks;
-                let splits = [SPLITS, 4, 2, 1].into_iter().find(fits)?;
+                let splits = splits(blocks / pairs, w[2] as usize, KEYS_AT_ONCE[group - 1])?;
                 let units = pairs * splits;
                 let is_read = works[range.end..]
                     .iter()
@@ -405,15 +424,20 @@ fn build(
                 units
             }
         };
-        op.words[30] = match link.kind {
-            Kind::MatMul { .. } => units.min(blocks) as u32,
-            Kind::Attention { batch, heads, group, .. } => (batch * heads / group) as u32,
-        };
+        // Units of each block, and how many blocks have one more.
+        (op.words[30], op.words[31]) = ((units / blocks) as u32, (units % blocks) as u32);
         // Units follow those of the op before, so that all blocks get as many.
         start = (start + units) % blocks;
         ops.push(op);
     }
     Some(Chain { works: range, program, slot_bytes: bytes, blocks: blocks as u32, ops })
+}
+
+/// How many blocks share the keys of a head: no more than `most`, and as few as can hold all of `capacity`.
+/// `None` if there is not even one.
+fn splits(most: usize, capacity: usize, at_once: usize) -> Option<usize> {
+    let allowed = || [1, 2, 4, SPLITS].into_iter().filter(|n| *n <= most);
+    allowed().find(|n| n * at_once >= capacity).or(allowed().last())
 }
 
 #[cfg(test)]
@@ -507,6 +531,12 @@ mod tests {
                 8 * chain.arguments(&Addresses { buffers: vec![0; 16], ..Addresses::default() }).len();
             assert!(bytes == 16 + OPS * 224 && bytes <= 32_764, "{bytes}");
         }
+    }
+
+    #[test]
+    fn keys_have_as_many_blocks_as_they_need() {
+        assert_eq!([32, 33, 100, 512, 4096].map(|keys| splits(16, keys, 32)), [1, 2, 4, 8, 8].map(Some));
+        assert_eq!([0, 1, 5].map(|most| splits(most, 512, 64)), [None, Some(1), Some(4)]);
     }
 
     #[test]
