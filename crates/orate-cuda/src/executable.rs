@@ -1,6 +1,7 @@
-//! A plan bound to weights: recorded once per memory as a CUDA graph, which then runs as a whole.
+//! A plan bound to weights. When it runs in a memory for the second time, it is recorded as a CUDA graph, which
+//! then runs as a whole.
 
-use crate::driver::{DeviceBuffer, Event, ExecutableGraph, Launch, Stream};
+use crate::driver::{DeviceBuffer, Event, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{Addresses, Chain, Pointer, Work, chains, lower};
 use crate::memory::CudaMemory;
@@ -198,25 +199,20 @@ impl CudaExecutable {
         Ok(())
     }
 
-    /// Records the plan, once or `times` times with a counter.
-    fn record(
+    /// Starts the plan, once or `times` times with a counter.
+    fn start_times(
         &self,
         stream: &Stream,
         addresses: &Addresses,
         counter: Option<(usize, usize)>,
-    ) -> Result<ExecutableGraph, DeviceError> {
-        let start = Instant::now();
-        let graph = stream.capture(|| {
-            for i in 0..counter.map_or(1, |(_, times)| times) {
-                if let Some((scalar, _)) = counter {
-                    self.start(stream, &Work::set_scalar(scalar, i as u32), addresses)?;
-                }
-                self.start_all(stream, addresses)?;
+    ) -> Result<(), DeviceError> {
+        for i in 0..counter.map_or(1, |(_, times)| times) {
+            if let Some((scalar, _)) = counter {
+                self.start(stream, &Work::set_scalar(scalar, i as u32), addresses)?;
             }
-            Ok(())
-        })?;
-        tracing::debug!(plan = self.plan.name(), elapsed = ?start.elapsed(), "a graph is recorded");
-        Ok(graph)
+            self.start_all(stream, addresses)?;
+        }
+        Ok(())
     }
 
     fn submit(&self, m: &mut CudaMemory, counter: Option<(&str, usize)>) -> Result<(), DeviceError> {
@@ -245,12 +241,14 @@ impl CudaExecutable {
                 if let Some((scalar, _)) = scalar {
                     self.start(m.stream()?, &Work::set_scalar(scalar, i as u32), addresses)?;
                 }
-                m.launch((self.id, 0), addresses, |stream| self.record(stream, addresses, None))?;
+                let what = (self.plan.name(), (self.id, 0));
+                m.launch(what, addresses, times > 1, |stream| self.start_times(stream, addresses, None))?;
             }
             m.counters.submissions -= times as u64 - 1;
             return Ok(());
         }
-        m.launch((self.id, times), addresses, |stream| self.record(stream, addresses, scalar))
+        let what = (self.plan.name(), (self.id, times));
+        m.launch(what, addresses, false, |stream| self.start_times(stream, addresses, scalar))
     }
 }
 

@@ -8,6 +8,7 @@ use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ti
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Maximum scalars of a session.
 const SCALARS: usize = 256;
@@ -26,12 +27,13 @@ pub(crate) struct Stored {
 /// counter, 0 for a single run.
 pub(crate) type Recording = (u64, usize);
 
-/// A recorded graph.
-struct Recorded {
+/// Work that ran here.
+struct Known {
     what: Recording,
     /// Addresses that the kernels received.
     addresses: Addresses,
-    graph: ExecutableGraph,
+    /// `None` until it runs for the second time.
+    graph: Option<ExecutableGraph>,
 }
 
 /// Run-time scalars: 8 bytes each on the device, and the values that the host has set.
@@ -55,17 +57,18 @@ pub(crate) struct CudaMemory {
     pub core: Arc<Core>,
     /// Whether its work has priority over that of others.
     urgent: bool,
-    /// Created on first use, as creating a memory cannot fail.
-    stream: Option<Stream>,
+    /// For work that gives way, and for urgent work. Created on first use, as creating a memory cannot fail.
+    streams: [Option<Stream>; 2],
     buffers: HashMap<String, Stored>,
     arena: DeviceBuffer,
     scalars: Scalars,
-    graphs: Vec<Recorded>,
+    graphs: Vec<Known>,
     /// Addresses for the run being started; kept here, so that a run allocates nothing.
     pub addresses: Addresses,
     pinned: Pinned,
-    /// Event on which a thread sleeps while it reads, if the work is not urgent: many threads wait next to
-    /// the few with urgent work.
+    /// Whether a thread sleeps while it reads: many wait next to the few whose work is always urgent. Then the
+    /// event on which it sleeps, once there is one.
+    sleeps: bool,
     done: Option<Event>,
     later: Pending<Later>,
     pub counters: Counters,
@@ -77,7 +80,7 @@ impl CudaMemory {
         CudaMemory {
             core: core.clone(),
             urgent,
-            stream: None,
+            streams: [None, None],
             buffers: HashMap::new(),
             arena: DeviceBuffer::empty(context),
             scalars: Scalars {
@@ -89,6 +92,7 @@ impl CudaMemory {
             graphs: vec![],
             addresses: Addresses::default(),
             pinned: Pinned::empty(context),
+            sleeps: !urgent,
             done: None,
             later: Pending::default(),
             counters: Counters::default(),
@@ -97,15 +101,20 @@ impl CudaMemory {
 
     /// Returns the stream of this session.
     pub fn stream(&mut self) -> Result<&Stream, DeviceError> {
-        if self.stream.is_none() {
-            self.stream = Some(if self.urgent {
-                Stream::urgent(&self.core.context)?
-            } else {
-                self.done = Some(Event::to_sleep_for(&self.core.context)?);
-                Stream::new(&self.core.context)?
-            });
+        let context = &self.core.context;
+        let stream = &mut self.streams[usize::from(self.urgent)];
+        if stream.is_none() {
+            if self.sleeps && self.done.is_none() {
+                self.done = Some(Event::to_sleep_for(context)?);
+            }
+            *stream = Some(if self.urgent { Stream::urgent(context)? } else { Stream::new(context)? });
         }
-        Ok(self.stream.as_ref().expect("made above"))
+        Ok(stream.as_ref().expect("made above"))
+    }
+
+    /// The stream, if it was asked for before.
+    fn made_stream(&self) -> Option<&Stream> {
+        self.streams[usize::from(self.urgent)].as_ref()
     }
 
     /// Allocates device memory and counts it.
@@ -197,7 +206,7 @@ impl CudaMemory {
             return Ok(());
         }
         self.stream()?;
-        let stream = self.stream.as_ref().expect("made above");
+        let stream = self.made_stream().expect("made above");
         // Host and device have the same byte order.
         let bytes: &[u8] = bytemuck::cast_slice(&self.scalars.host[..count]);
         // SAFETY: the device has room for `SCALARS`.
@@ -207,27 +216,42 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Launches a graph; `record` records it if there is none with these addresses.
+    /// Runs work that was given its addresses. What runs `again` is recorded as a graph, and so is what has run
+    /// at these addresses before: the first time, recording would take longer than the work.
     pub fn launch(
         &mut self,
-        what: Recording,
+        (plan, what): (&str, Recording),
         addresses: &Addresses,
-        record: impl FnOnce(&Stream) -> Result<ExecutableGraph, DeviceError>,
+        again: bool,
+        work: impl FnOnce(&Stream) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        if let Some(i) = self.graphs.iter().position(|g| g.what == what && g.addresses == *addresses) {
-            let hit = self.graphs.remove(i);
-            self.graphs.push(hit);
-        } else {
-            // Graphs of the same plan with old pointers are invalid.
-            self.graphs.retain(|g| g.what != what);
-            let graph = record(self.stream()?)?;
-            if self.graphs.len() >= GRAPHS_KEPT {
-                self.graphs.remove(0);
+        self.stream()?;
+        let found = self.graphs.iter().position(|g| g.what == what && g.addresses == *addresses);
+        let ran = found.is_some() || again;
+        let mut known = match found {
+            Some(i) => self.graphs.remove(i),
+            None => {
+                // Graphs of the same plan with old pointers are invalid.
+                self.graphs.retain(|g| g.what != what);
+                if self.graphs.len() >= GRAPHS_KEPT {
+                    self.graphs.remove(0);
+                }
+                Known { what, addresses: addresses.clone(), graph: None }
             }
-            self.graphs.push(Recorded { what, addresses: addresses.clone(), graph });
+        };
+        let stream = self.made_stream().expect("asked for above");
+        match &known.graph {
+            Some(graph) => stream.launch(graph)?,
+            None if !ran => work(stream)?,
+            None => {
+                let start = Instant::now();
+                let graph = stream.capture(|| work(stream))?;
+                tracing::debug!(plan, elapsed = ?start.elapsed(), "a graph is recorded");
+                stream.launch(&graph)?;
+                known.graph = Some(graph);
+            }
         }
-        let stream = self.stream.as_ref().expect("asked for above, or when the graph was recorded");
-        stream.launch(&self.graphs[self.graphs.len() - 1].graph)?;
+        self.graphs.push(known);
         self.counters.submissions += 1;
         Ok(())
     }
@@ -266,7 +290,7 @@ impl CudaMemory {
         let n = dtype.bytes_of(&shape) / 4;
         self.stream()?;
         self.counters.allocations += u64::from(self.pinned.bytes() < 4 * n);
-        let stream = self.stream.as_ref().expect("made above");
+        let stream = self.streams[usize::from(self.urgent)].as_ref().expect("made above");
         // SAFETY: the buffer has the words of its shape; the copy is waited for, so they can be read.
         let words = unsafe {
             stream.download(from, &mut self.pinned, 4 * n, self.done.as_ref())?;
@@ -281,7 +305,7 @@ impl CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         // Nothing may be freed while it is in use; a lost device uses nothing.
-        if let Some(stream) = &self.stream {
+        for stream in self.streams.iter().flatten() {
             let _ = stream.synchronize();
         }
     }
@@ -404,7 +428,8 @@ impl Memory for CudaMemory {
         for &(name, shape) in buffers {
             let (old, new) = extended(name, self.buffers.get(name).map(|b| (b.dtype, &b.shape)), shape)?;
             self.stream()?;
-            let (Some(stream), Some(b)) = (&self.stream, self.buffers.get_mut(name)) else { continue };
+            let stream = self.streams[usize::from(self.urgent)].as_ref();
+            let (Some(stream), Some(b)) = (stream, self.buffers.get_mut(name)) else { continue };
             let (batch, bytes) = (shape.dims()[0], b.dtype.bytes_of(shape));
             // A single row stays in place if there is room after it.
             if batch != 1 || b.buffer.bytes() < bytes {
@@ -462,7 +487,7 @@ impl Memory for CudaMemory {
     }
 
     fn wait(&mut self) -> Result<(), DeviceError> {
-        self.stream.as_ref().map_or(Ok(()), Stream::synchronize)
+        self.made_stream().map_or(Ok(()), Stream::synchronize)
     }
 
     fn forget(&mut self, prefix: &str) {
@@ -484,10 +509,25 @@ impl Memory for CudaMemory {
         self.counters
     }
 
+    fn set_urgent(&mut self, urgent: bool) -> Result<(), DeviceError> {
+        if self.urgent == urgent {
+            return Ok(());
+        }
+        let before = usize::from(self.urgent);
+        self.urgent = urgent;
+        if self.streams[before].is_none() {
+            return Ok(());
+        }
+        // What is under way comes first.
+        let ready = Event::new(&self.core.context)?;
+        ready.record(self.streams[before].as_ref().expect("checked above"))?;
+        self.stream()?.wait_for(&ready)
+    }
+
     fn shrink_to(&mut self, bytes: usize) {
         let buffers: usize = self.buffers.values().map(|b| b.buffer.bytes()).sum();
         if buffers + self.arena.bytes() + self.pinned.bytes() > bytes {
-            if let Some(stream) = &self.stream {
+            if let Some(stream) = self.made_stream() {
                 // An error is returned by the next use.
                 let _ = stream.synchronize();
             }

@@ -508,6 +508,12 @@ pub trait Memory: Send + Any {
     /// Work done for this session.
     fn counters(&self) -> Counters;
 
+    /// Whether runs in this memory take precedence from now on, as in [`Device::memory`], or give way, as in
+    /// [`Device::background_memory`]; nothing where the device cannot tell them apart.
+    fn set_urgent(&mut self, _urgent: bool) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Gives memory beyond `bytes` back, after an unusually large run.
     fn shrink_to(&mut self, bytes: usize);
 
