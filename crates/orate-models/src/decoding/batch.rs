@@ -335,7 +335,9 @@ impl<N: Autoregressive> Batch<N> {
             Some(flight) => flight,
             None => active.submit(&self.facts)?,
         };
-        if self.look_ahead && active.rows.iter().any(Row::continues) {
+        // Utterances that are about to join would have to wait for one more frame.
+        let waits = self.expected > live;
+        if self.look_ahead && !waits && active.rows.iter().any(Row::continues) {
             match active.submit(&self.facts) {
                 Ok(next) => self.flight = Some(next),
                 Err(e) => {

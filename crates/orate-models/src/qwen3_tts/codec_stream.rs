@@ -199,7 +199,7 @@ impl CodecStream {
     /// Codes of `CHUNKS[i]` frames to samples, with those of other streams where runs are shared.
     fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, ModelError> {
         let CodecDecoder { plans, shared, .. } = &*self.decoder;
-        let piece = Piece { memory: self.memory.lend(), plan: i, codes };
+        let piece = Piece { memory: self.memory.lend(), plan: i, codes, first: self.frames == 0 };
         let shares = plans.cache.device().pacing().coalescing_wait.is_some();
         let (memory, result) = if shares { shared.decode(plans, piece) } else { piece.decode(plans) };
         self.memory = memory;

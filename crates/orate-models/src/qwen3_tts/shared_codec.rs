@@ -28,6 +28,8 @@ pub(super) struct Piece {
     pub plan: usize,
     /// `[F, Q]`
     pub codes: Vec<i32>,
+    /// Whether somebody waits for the first sound; what follows is made long before it is heard.
+    pub first: bool,
 }
 
 /// Samples, and what was asked of the device in another memory than the chunk's.
@@ -129,6 +131,7 @@ impl SharedCodec {
             }
         };
         let memory = kept.get();
+        memory.set_urgent(all.iter().any(|p| p.first))?;
         let before = memory.counters();
         for (row, piece) in all.iter_mut().enumerate() {
             memory.copy_from(piece.memory.get(), &parts(&*plan, rows, |whole| (0, row * whole)))?;
@@ -178,6 +181,7 @@ impl Piece {
 
     fn samples(&mut self, decoder: &CodecPlans) -> Result<Vec<f32>, ModelError> {
         let (memory, quantizers) = (self.memory.get(), decoder.quantizers());
+        memory.set_urgent(self.first)?;
         memory.write_i32("codes", &[1, self.codes.len() / quantizers, quantizers].into(), &self.codes)?;
         decoder.plan(1, self.plan)?.run(memory)?;
         let mut samples = vec![];
