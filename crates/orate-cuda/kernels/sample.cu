@@ -6,10 +6,11 @@
 //   without those after the ids whose probabilities sum up to p; or penalized only here
 //   argmax (x − ln(−ln u)), u from Philox
 //
-// f32 with the operations of the CPU. Each step that leaves ids out is a lower limit for those that stay,
-// found bit by bit, so that nothing is sorted and shared memory holds the logits alone. Probabilities are
-// integers of 31 bits relative to the largest, whose sums are exact in any order. If a logit is NaN, or no id
-// can be drawn, the result is −1.
+// f32 with the operations of the CPU. Each step that leaves ids out is a lower limit for those that stay, so
+// that nothing is sorted: ids are counted by their distance from the largest, and those that are about as far
+// away as the limit are compared with each other. Where these are too many, as if all are equal, the limit is
+// found bit by bit. Probabilities are integers of 31 bits relative to the largest, whose sums are exact in any
+// order. If a logit is NaN, or no id can be drawn, the result is −1.
 
 struct Args {
     const float* logits;    // [B, lanes, V]: the second of two rows is unconditional
@@ -25,8 +26,14 @@ struct Args {
     int start;  // counts as seen in draw 0; −1: none
 };
 
-#define THREADS 256
-#define WARPS 8
+// Most threads, and warps of them.
+#define THREADS 1024
+#define WARPS 32
+// Distances from the largest number that are told apart, and of how much: weights of others are 0.
+#define BINS 1024
+#define SPAN 24.0f
+// Most ids of a bin that are compared with each other.
+#define LISTED 256
 
 // Increases with x.
 DEVICE u32 ordered(float x) {
@@ -34,10 +41,10 @@ DEVICE u32 ordered(float x) {
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+DEVICE float unordered(u32 key) { return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key); }
+
 // Among equal numbers, the lowest id has the highest rank.
 DEVICE u64 ranked(float x, u32 id) { return (u64)ordered(x) << 32 | (0xffffffffu - id); }
-
-DEVICE u32 id_of(u64 rank) { return 0xffffffffu - (u32)rank; }
 
 // The ids that are left: those of a number above `least`, as `ordered`, and those that equal it up to `last`.
 struct Left {
@@ -48,181 +55,224 @@ struct Left {
     }
 };
 
-// Sums two numbers over the block, neither of which reaches 2¹⁶ in a warp. Every other call may use the same
-// scratch.
-DEVICE uint2 block_counts(u32 x, u32 y, uint2* scratch) {
-    u32 both = x | y << 16;
+struct Shared {
+    // By what is asked, so that nothing is overwritten that another warp still reads.
+    u32 partial[4][2][WARPS];
+    u64 sums[WARPS];
+    u32 count[BINS];
+    // Sums of the low and of the high 16 bits of weights.
+    u32 low[BINS], high[BINS];
+    u32 keys[LISTED], ids[LISTED], weights[LISTED];
+    u32 listed;
+    // What one thread has found.
+    u64 before;
+    u32 bin;
+    Left left;
+};
+
+enum Reduction { SUM, MAX };
+
+template <Reduction R>
+DEVICE u32 of_warp(u32 x) {
 #if __CUDA_ARCH__ >= 800
-    both = __reduce_add_sync(0xffffffffu, both);
+    return R == SUM ? __reduce_add_sync(0xffffffffu, x) : __reduce_max_sync(0xffffffffu, x);
 #else
 #pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) both += __shfl_xor_sync(0xffffffffu, both, lane);
-#endif
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = make_uint2(both & 0xffff, both >> 16);
-    __syncthreads();
-    uint2 sum = make_uint2(0, 0);
-#pragma unroll
-    for (int i = 0; i < WARPS; i++) sum.x += scratch[i].x, sum.y += scratch[i].y;
-    return sum;
-}
-
-// Numbers per thread that stay in registers.
-#define KEPT 26
-
-// A number that k ids reach, as `ordered`: the k-th largest of x, found two bits at a time, or a lower one if
-// no other id reaches that.
-DEVICE u32 kth(const float* x, int ids, u32 k, uint2 (*scratch)[WARPS]) {
-    u32 kept[KEPT], least = 0;
-#pragma unroll
-    for (int i = 0; i < KEPT; i++) {
-        int id = threadIdx.x + i * THREADS;
-        kept[i] = id < ids ? ordered(x[id]) : 0;
+    for (int lane = 16; lane > 0; lane /= 2) {
+        u32 other = __shfl_xor_sync(0xffffffffu, x, lane);
+        x = R == SUM ? x + other : max(x, other);
     }
-    int some = (ids + THREADS - 1) / THREADS;
-    for (u32 bit = 0x80000000u, turn = 0; bit > 0; bit /= 4, turn ^= 1) {
-        u32 limits[3] = {least | bit / 2, least | bit, least | bit | bit / 2}, reach[3] = {0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < KEPT; i++) {
-            if (i >= some) break;
-#pragma unroll
-            for (int j = 0; j < 3; j++) reach[j] += kept[i] >= limits[j];
-        }
-        for (int id = threadIdx.x + KEPT * THREADS; id < ids; id += THREADS) {
-            u32 other = ordered(x[id]);
-#pragma unroll
-            for (int j = 0; j < 3; j++) reach[j] += other >= limits[j];
-        }
-        uint2 outer = block_counts(reach[0], reach[2], scratch[2 * turn]);
-        uint2 middle = block_counts(reach[1], 0, scratch[2 * turn + 1]);
-        least = outer.y >= k ? limits[2] : middle.x >= k ? limits[1] : outer.x >= k ? limits[0] : least;
-        if (outer.y == k || middle.x == k || outer.x == k) break;
-    }
-    return least;
-}
-
-// The maximum, in all threads.
-DEVICE u64 block_max(u64 x, u64* scratch) {
-#pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, lane));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < WARPS; i++) x = max(x, scratch[i]);
     return x;
+#endif
 }
 
-// Sums over the block, the same in all threads. Every other call may use the same scratch.
-template <int N>
-DEVICE void block_totals(u64 (&x)[N], u64 (*scratch)[WARPS]) {
+// Two sums or maxima, in all threads. Of two calls one after the other, each has another place in `partial`.
+template <Reduction R>
+DEVICE uint2 of_block(u32 x, u32 y, Shared& s, int place) {
+    u32(*partial)[WARPS] = s.partial[place];
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    x = of_warp<R>(x), y = of_warp<R>(y);
+    if (lane == 0) partial[0][warp] = x, partial[1][warp] = y;
+    __syncthreads();
+    bool is = lane < blockDim.x / 32;
+    return make_uint2(of_warp<R>(is ? partial[0][lane] : 0), of_warp<R>(is ? partial[1][lane] : 0));
+}
+
+// Sum of weights, whose low and high 16 bits are summed up.
+DEVICE u64 joined(uint2 halves) { return halves.x + ((u64)halves.y << 16); }
+
+DEVICE u64 sum_of_block(u32 low, u32 high, Shared& s, int place) {
+    return joined(of_block<SUM>(low, high, s, place));
+}
+
+// The bin in which values, summed up from the last bin on, reach a limit, and the sum before it. All bins
+// together reach it.
+template <typename Value, typename Reached>
+DEVICE void find_bin(Value value, Reached reaches, Shared& s) {
+    int each = BINS / blockDim.x, last = BINS - 1 - threadIdx.x * each;
+    u64 own = 0;
+    for (int i = 0; i < each; i++) own += value(last - i);
+    u64 sum = own;
 #pragma unroll
-    for (int j = 0; j < N; j++) {
+    for (int lane = 1; lane < 32; lane *= 2) {
+        u64 more = __shfl_up_sync(0xffffffffu, sum, lane);
+        if (threadIdx.x % 32 >= lane) sum += more;
+    }
+    if (threadIdx.x % 32 == 31) s.sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    u64 before = threadIdx.x % 32 < threadIdx.x / 32 ? s.sums[threadIdx.x % 32] : 0;
 #pragma unroll
-        for (int lane = 16; lane > 0; lane /= 2) x[j] += __shfl_xor_sync(0xffffffffu, x[j], lane);
-        if (threadIdx.x % 32 == 0) scratch[j][threadIdx.x / 32] = x[j];
+    for (int lane = 16; lane > 0; lane /= 2) before += __shfl_xor_sync(0xffffffffu, before, lane);
+    before += sum - own;
+    for (int i = 0; i < each; i++) {
+        u64 after = before + value(last - i);
+        if (!reaches(before) && reaches(after)) s.bin = last - i, s.before = before;
+        before = after;
     }
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        x[j] = 0;
-#pragma unroll
-        for (int i = 0; i < WARPS; i++) x[j] += scratch[j][i];
-    }
 }
 
 // Probability relative to that of the largest.
 DEVICE u32 weight(float x, float largest) { return (u32)(expf(x - largest) * 2147483648.0f); }
 
-// Some ids: all from 0 on, or those of a list.
-struct Some {
-    const u16* list;  // null: all
-    int count;
-    __device__ __forceinline__ int operator[](int i) const { return list ? list[i] : i; }
+// Distances from the largest number.
+struct Distances {
+    float low;
+    __device__ __forceinline__ explicit Distances(float largest) : low(largest - SPAN) {}
+    __device__ __forceinline__ int bin(float x) const {
+        return min(max((int)((x - low) * (BINS / SPAN)), 0), BINS - 1);
+    }
 };
 
-// Lists the ids that are left, in any order, if they are at most half of all.
-DEVICE Some listed(const float* x, int ids, Left left, u16* list, u32* count, uint2 (*scratch)[WARPS]) {
-    Some all = {nullptr, ids};
-    if (ids > 65536) return all;
-    if (threadIdx.x == 0) *count = 0;
-    u32 own = 0;
-    for (int id = threadIdx.x; id < ids; id += THREADS) own += left.has(x[id], id);
-    // Its barrier also comes before the first id is listed.
-    u32 total = block_counts(own, 0, scratch[0]).x;
-    if (2 * total > (u32)ids) return all;
-    u32 at = atomicAdd(count, own);
-    for (int id = threadIdx.x; id < ids; id += THREADS)
-        if (left.has(x[id], id)) list[at++] = id;
+// Lists the ids that are left and whose distance is in the bin that was found. Returns how many they are: more
+// than LISTED are not all listed.
+DEVICE int list_bin(const float* x, int ids, Distances distances, Left left, float largest, Shared& s) {
+    for (int id = threadIdx.x; id < ids; id += blockDim.x) {
+        if (distances.bin(x[id]) != s.bin || !left.has(x[id], id)) continue;
+        u32 at = atomicAdd(&s.listed, 1);
+        if (at >= LISTED) continue;
+        s.keys[at] = ordered(x[id]), s.ids[at] = id, s.weights[at] = weight(x[id], largest);
+    }
     __syncthreads();
-    return Some{list, (int)total};
+    return s.listed;
+}
+
+DEVICE void clear_bins(Shared& s) {
+    for (int i = threadIdx.x; i < BINS; i += blockDim.x) s.count[i] = s.low[i] = s.high[i] = 0;
+    if (threadIdx.x == 0) s.listed = 0;
+}
+
+// The k-th largest number, as `ordered`; `least` if there are not so many above it. Bins are clear.
+DEVICE u32 kth(const float* x, int ids, u32 k, float largest, u32 least, Shared& s) {
+    Distances distances(largest);
+    u32 own = 0;
+    for (int id = threadIdx.x; id < ids; id += blockDim.x)
+        if (ordered(x[id]) >= least) atomicAdd(&s.count[distances.bin(x[id])], 1), own++;
+    if (of_block<SUM>(own, 0, s, 1).x < k) return least;
+    find_bin([&](int bin) { return (u64)s.count[bin]; }, [&](u64 count) { return count >= k; }, s);
+    int listed = list_bin(x, ids, distances, Left{least, 0xffffffffu}, largest, s);
+    if (listed <= LISTED) {
+        for (int i = threadIdx.x; i < listed; i += blockDim.x) {
+            u32 key = s.keys[i], above = (u32)s.before, equal = 0;
+#pragma unroll 4
+            for (int j = 0; j < listed; j++) above += s.keys[j] > key, equal += s.keys[j] == key;
+            if (above < k && k <= above + equal) s.left.least = key;
+        }
+        __syncthreads();
+        return s.left.least;
+    }
+    u32 found = 0;
+    for (u32 bit = 0x80000000u; bit > 0; bit /= 2) {
+        own = 0;
+        for (int id = threadIdx.x; id < ids; id += blockDim.x) own += ordered(x[id]) >= (found | bit);
+        __syncthreads();
+        if (of_block<SUM>(own, 0, s, 1).x >= k) found |= bit;
+    }
+    return found;
+}
+
+// Of ids with the same number, as many stay as are needed to get from the sum of those above to the limit.
+DEVICE double wanted_of(u64 above, double limit, u32 own, u32 equal) {
+    return own == 0 ? (double)equal : ceil((limit - (double)above) / (double)own);
 }
 
 // The most likely of the ids that are left, up to the first at which probabilities sum up to p.
-DEVICE Left nucleus(
-    const float* x, int ids, Some some, Left left, float largest, float p, u64 (*scratch)[3][WARPS]) {
-    u64 total[1] = {0};
-    for (int i = threadIdx.x; i < some.count; i += THREADS) {
-        int id = some[i];
-        if (left.has(x[id], id)) total[0] += weight(x[id], largest);
+DEVICE Left nucleus(const float* x, int ids, Left left, float largest, float p, Shared& s) {
+    Distances distances(largest);
+    u32 low = 0, high = 0;
+    for (int id = threadIdx.x; id < ids; id += blockDim.x) {
+        if (!left.has(x[id], id)) continue;
+        u32 own = weight(x[id], largest), bin = distances.bin(x[id]);
+        low += own & 0xffff, high += own >> 16;
+        if (own) atomicAdd(&s.low[bin], own & 0xffff), atomicAdd(&s.high[bin], own >> 16);
     }
-    block_totals(total, scratch[0]);
+    u64 total = sum_of_block(low, high, s, 2);
     // The largest stays even if p is 0.
-    double limit = fmax((double)p * (double)total[0], 0.5);
-    // The largest number such that those that reach it sum up to the limit, found two bits at a time.
-    u32 least = 0, turn = 1;
-    for (u32 bit = 0x80000000u; bit > 0; bit /= 4, turn ^= 1) {
-        u32 limits[3] = {least | bit / 2, least | bit, least | bit | bit / 2};
-        u64 reach[3] = {0, 0, 0};
-        for (int i = threadIdx.x; i < some.count; i += THREADS) {
-            int id = some[i];
-            u32 key = ordered(x[id]);
-            if (key < limits[0] || !left.has(x[id], id)) continue;
-            u32 own = weight(x[id], largest);
-#pragma unroll
-            for (int j = 0; j < 3; j++) reach[j] += key >= limits[j] ? own : 0;
+    double limit = fmax((double)p * (double)total, 0.5);
+    auto reaches = [&](u64 sum) { return (double)sum >= limit; };
+    if (!reaches(total)) return left;
+    find_bin([&](int bin) { return joined(make_uint2(s.low[bin], s.high[bin])); }, reaches, s);
+    if (threadIdx.x == 0) s.listed = 0;
+    __syncthreads();
+    int listed = list_bin(x, ids, distances, left, largest, s);
+    if (listed <= LISTED) {
+        for (int i = threadIdx.x; i < listed; i += blockDim.x) {
+            u32 key = s.keys[i], own = s.weights[i], equal = 0, earlier = 0;
+            u64 above = s.before;
+#pragma unroll 4
+            for (int j = 0; j < listed; j++) {
+                u32 other = s.keys[j];
+                above += other > key ? s.weights[j] : 0;
+                equal += other == key, earlier += other == key && s.ids[j] < s.ids[i];
+            }
+            if (reaches(above) || !reaches(above + (u64)own * equal)) continue;
+            double wanted = wanted_of(above, limit, own, equal);
+            if (wanted >= (double)equal) s.left = Left{key, 0xffffffffu};
+            else if ((double)earlier == wanted - 1.0) s.left = Left{key, s.ids[i]};
         }
-        block_totals(reach, scratch[turn]);
-        least = (double)reach[2] >= limit   ? limits[2]
-                : (double)reach[1] >= limit ? limits[1]
-                : (double)reach[0] >= limit ? limits[0]
-                                            : least;
+        __syncthreads();
+        return s.left;
     }
-    // What is above it, and how many equal it.
-    u64 above[2] = {0, 0};
-    for (int i = threadIdx.x; i < some.count; i += THREADS) {
-        int id = some[i];
-        u32 key = ordered(x[id]);
-        if (key < least || !left.has(x[id], id)) continue;
-        if (key > least) above[0] += weight(x[id], largest);
-        else above[1]++;
+    // The largest number such that those that reach it sum up to the limit.
+    u32 least = 0, equal = 0;
+    for (u32 bit = 0x80000000u; bit > 0; bit /= 2) {
+        low = high = 0;
+        for (int id = threadIdx.x; id < ids; id += blockDim.x) {
+            if (ordered(x[id]) < (least | bit) || !left.has(x[id], id)) continue;
+            u32 own = weight(x[id], largest);
+            low += own & 0xffff, high += own >> 16;
+        }
+        __syncthreads();
+        if (reaches(sum_of_block(low, high, s, 2))) least |= bit;
     }
-    block_totals(above, scratch[turn]);
-    if (above[1] == 0) return left;
-    u32 own = weight(__uint_as_float(least >> 31 ? least & 0x7fffffffu : ~least), largest);
-    double wanted = own == 0 ? (double)above[1] : ceil((limit - (double)above[0]) / (double)own);
-    if (wanted >= (double)above[1]) return Left{least, 0xffffffffu};
-    // Of equal ones the first stay: the id with as many before it as stay, bit by bit, is the first that does
-    // not.
+    low = high = 0;
+    for (int id = threadIdx.x; id < ids; id += blockDim.x) {
+        if (!left.has(x[id], id)) continue;
+        u32 own = ordered(x[id]) > least ? weight(x[id], largest) : 0;
+        low += own & 0xffff, high += own >> 16;
+        equal += ordered(x[id]) == least;
+    }
+    u64 above = sum_of_block(low, high, s, 1);
+    equal = of_block<SUM>(equal, 0, s, 3).x;
+    double wanted = wanted_of(above, limit, weight(unordered(least), largest), equal);
+    if (wanted >= (double)equal) return Left{least, 0xffffffffu};
+    // The id with as many equal ones before it as stay, bit by bit, is the first that does not.
     u32 first = 0;
     for (u32 bit = 0x80000000u; bit > 0; bit /= 2) {
         if ((first | bit) >= (u32)ids) continue;
-        turn ^= 1;
-        u64 before[1] = {0};
-        for (int i = threadIdx.x; i < some.count; i += THREADS) {
-            int id = some[i];
-            before[0] += id < (int)(first | bit) && ordered(x[id]) == least && left.has(x[id], id);
-        }
-        block_totals(before, scratch[turn]);
-        if ((double)before[0] <= wanted) first |= bit;
+        u32 before = 0;
+        for (int id = threadIdx.x; id < (int)(first | bit); id += blockDim.x)
+            before += ordered(x[id]) == least && left.has(x[id], id);
+        __syncthreads();
+        if ((double)of_block<SUM>(before, 0, s, 2).x <= wanted) first |= bit;
     }
     return Left{least, first - 1};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
-    extern __shared__ float x[];  // [ids], then room for a list of half as many ids
-    __shared__ u64 scratch[WARPS], sums[2][3][WARPS];
-    __shared__ uint2 pairs[4][WARPS];
-    __shared__ u32 count;
+    extern __shared__ float x[];  // [ids]
+    __shared__ Shared s;
+    clear_bins(s);
     wait_for_previous();
     let_next_start();
     int b = blockIdx.x, draw = a.draw[b];
@@ -232,13 +282,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     float temperature = settings[0], p = settings[2], penalty = settings[3];
     float min_p = a.of_row > 4 ? settings[4] : 0.0f, guidance = a.of_row > 5 ? settings[5] : 0.0f;
     int k = (int)fminf(fmaxf(settings[1], 0.0f), 1e9f);
-    bool penalty_last = a.penalty_last && temperature != 0.0f, broken = false;
+    bool penalty_last = a.penalty_last && temperature != 0.0f;
+    u32 broken = 0;
     auto penalized = [&](float v, int i) {
         bool is = (seen && seen[i] != 0.0f) || (i == a.start && draw == 0);
         return !is ? v : v < 0.0f ? v * penalty : v / penalty;
     };
+    u32 key = 0;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < a.ids; i += THREADS) {
+    for (int i = threadIdx.x; i < a.ids; i += blockDim.x) {
         float v = logits[i];
         broken |= v != v;
         if (a.lanes == 2) {
@@ -249,26 +301,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
         if (!penalty_last) v = penalized(v, i);
         bool early = i == a.control_end && draw < a.min_draws;
         if (early || (i >= a.control_first && i != a.control_end)) v = -INFINITY;
-        x[i] = temperature == 0.0f ? v : v / temperature;
+        v = temperature == 0.0f ? v : v / temperature;
+        x[i] = v, key = max(key, ordered(v));
     }
-    broken = __syncthreads_or(broken);
+    // Also waits for all numbers.
+    uint2 most = of_block<MAX>(key, broken, s, 0);
+    float largest = unordered(most.x);
     Left left = {ordered(-INFINITY) + 1, 0xffffffffu};
     if (temperature != 0.0f) {
-        if (k > 0 && k < a.ids) left.least = max(left.least, kth(x, a.ids, k, pairs));
-        if (min_p > 0.0f || p < 1.0f) {
-            u64 rank = 0;
-            for (int i = threadIdx.x; i < a.ids; i += THREADS) rank = max(rank, ranked(x[i], i));
-            float largest = x[id_of(block_max(rank, scratch))];
-            if (min_p > 0.0f) left.least = max(left.least, ordered(largest + logf(min_p)));
-            if (p < 1.0f) {
-                Some some = listed(x, a.ids, left, (u16*)(x + a.ids), &count, pairs);
-                left = nucleus(x, a.ids, some, left, largest, p, sums);
-            }
-        }
+        if (k > 0 && k < a.ids) left.least = kth(x, a.ids, k, largest, left.least, s);
+        if (min_p > 0.0f) left.least = max(left.least, ordered(largest + logf(min_p)));
+        if (p < 1.0f) left = nucleus(x, a.ids, left, largest, p, s);
     }
     u64 best = 0;
     u32 k0 = a.seed[2 * b], k1 = a.seed[2 * b + 1];
-    for (int block = threadIdx.x; 4 * block < a.ids; block += THREADS) {
+    for (int block = threadIdx.x; 4 * block < a.ids; block += blockDim.x) {
         float v[4];
         bool is[4], some = false;
 #pragma unroll
@@ -288,6 +335,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
             best = max(best, ranked(score, 4 * block + i));
         }
     }
-    best = block_max(best, scratch);
-    if (threadIdx.x == 0) a.out[b] = broken || best == 0 ? -1 : (int)id_of(best);
+    // The highest rank, in two parts.
+    u32 score = of_block<MAX>((u32)(best >> 32), 0, s, 3).x;
+    u32 last = of_block<MAX>(score == (u32)(best >> 32) ? (u32)best : 0, 0, s, 0).x;
+    if (threadIdx.x == 0) a.out[b] = most.y || score == 0 ? -1 : (int)(0xffffffffu - last);
 }

@@ -5,10 +5,12 @@ use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use orate_graph::{SampleRules, ValueInfo};
 
-/// Shared memory for `ids` logits, and a list of half as many ids of two bytes, in bytes; and that of fixed
-/// size.
+/// Threads of a row.
+const THREADS: u32 = 1024;
+
+/// Shared memory for `ids` logits, in bytes, and that of fixed size.
 const fn shared(ids: usize) -> (usize, usize) {
-    (5 * ids, 1024)
+    (4 * ids, 17 << 10)
 }
 
 /// Name of the kernel in plans for these logits, or the reason why there is none.
@@ -37,6 +39,7 @@ pub(super) fn work(o: &Operands<'_>, rules: &SampleRules) -> Work {
     ];
     Work {
         grid: [batch as u32, 1, 1],
+        threads: THREADS,
         shared: shared(ids).0 as u32,
         pointers: vec![o.x(0), o.x(1), o.x(2), o.x(3), seen, o.out()],
         words: words
