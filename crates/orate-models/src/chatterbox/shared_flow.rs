@@ -11,7 +11,7 @@ use super::estimator::{self, GUIDANCE};
 use super::flow_encoder::{self, Offsets, Rows};
 use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans, latent_seed, rows_of};
 use super::vocoder;
-use crate::decoding::coalescer::{Coalescer, Coming};
+use crate::decoding::coalescer::{Coalescer, Coming, Patience};
 use crate::decoding::error::panicked;
 use crate::runtime::{MemoryPool, PooledMemory};
 use crate::{Cancel, ModelError};
@@ -104,7 +104,9 @@ impl Flows {
     ) -> (Option<PooledMemory>, Result<(), ModelError>) {
         let alike = |a: &Job, b: &Job| a.row.settings == b.row.settings;
         loop {
-            let answer = self.coalescer.call(coming.take(), job, (MOST_ROWS, alike), |jobs| self.lead(jobs));
+            let answer =
+                self.coalescer
+                    .call(coming.take(), (job, Patience::NONE), (MOST_ROWS, alike), |jobs| self.lead(jobs));
             let (mut memory, result) = match answer {
                 Some(Answer::Done(memory, result)) => (memory, result),
                 Some(Answer::Again(again)) => {

@@ -545,6 +545,8 @@ impl BatchMemory {
         if !self.changed {
             return Ok(());
         }
+        // Attention of unused rows costs least at the beginning.
+        self.rows.iter_mut().filter(|r| r.id.is_none()).for_each(|row| row.position = 0);
         let batch = self.sizes.batch;
         let numbers = |lanes: usize, number: &dyn Fn(&Row) -> usize| -> Vec<i32> {
             self.rows.iter().flat_map(|r| std::iter::repeat_n(number(r) as i32, lanes)).collect()

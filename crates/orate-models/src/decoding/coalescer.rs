@@ -2,7 +2,7 @@
 //!
 //! There is no thread for this. A caller that finds nobody at work leads: it takes the work of those that
 //! wait as well, does it all, and one of those that came meanwhile leads next. So work that is alone waits
-//! for nobody, unless more was announced.
+//! for nobody, unless more was announced or it has time.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,10 +18,24 @@ pub(crate) struct Coalescer<J, A> {
 
 struct State<J, A> {
     coming: usize,
-    waiting: Vec<(u64, J)>,
+    /// Those that wait and have no time.
+    hurried: usize,
+    waiting: Vec<(u64, Patience, J)>,
     answers: Vec<(u64, A)>,
     led: bool,
     next_id: u64,
+}
+
+/// How long work may wait for more of its kind, if there is less than `enough`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    pub time: Duration,
+    pub enough: usize,
+}
+
+impl Patience {
+    /// Work that is to be done now.
+    pub const NONE: Patience = Patience { time: Duration::ZERO, enough: 0 };
 }
 
 /// Announced work: leaders wait for it a moment.
@@ -47,7 +61,7 @@ impl<J, A> Drop for Leading<'_, J, A> {
 impl<J, A> Coalescer<J, A> {
     /// Nothing to do. A leader waits for announced work for `wait`.
     pub fn new(wait: Duration) -> Coalescer<J, A> {
-        let state = State { coming: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
+        let state = State { coming: 0, hurried: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
         Coalescer { state: Mutex::new(state), changed: Condvar::new(), wait }
     }
 
@@ -67,15 +81,17 @@ impl<J, A> Coalescer<J, A> {
     pub fn call(
         &self,
         coming: Option<Coming<'_, J, A>>,
-        job: J,
+        (job, patience): (J, Patience),
         (most, alike): (usize, impl Fn(&J, &J) -> bool),
         mut run: impl FnMut(Vec<J>) -> Vec<A>,
     ) -> Option<A> {
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
-        state.waiting.push((id, job));
+        state.waiting.push((id, patience, job));
+        state.hurried += usize::from(patience.time.is_zero());
         drop(state);
+        self.changed.notify_all();
         drop(coming);
         state = self.lock();
         loop {
@@ -86,12 +102,15 @@ impl<J, A> Coalescer<J, A> {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            if !state.waiting.iter().any(|(of, _)| *of == id) {
+            if !state.waiting.iter().any(|(of, ..)| *of == id) {
                 return None;
             }
             state.led = true;
             let more = |state: &mut State<J, A>| state.coming > 0 && state.waiting.len() < most;
             let waited = self.changed.wait_timeout_while(state, self.wait, more);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let few = |state: &mut State<J, A>| state.hurried == 0 && state.waiting.len() < patience.enough;
+            let waited = self.changed.wait_timeout_while(state, patience.time, few);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(most, &alike).into_iter().unzip();
             drop(state);
@@ -108,9 +127,14 @@ impl<J, A> State<J, A> {
     /// The job that has waited longest, and others like it.
     fn take(&mut self, most: usize, alike: impl Fn(&J, &J) -> bool) -> Vec<(u64, J)> {
         let mut group: Vec<(u64, J)> = vec![];
-        for (id, job) in std::mem::take(&mut self.waiting) {
+        for (id, patience, job) in std::mem::take(&mut self.waiting) {
             let fits = group.first().is_none_or(|(_, first)| alike(first, &job)) && group.len() < most;
-            if fits { group.push((id, job)) } else { self.waiting.push((id, job)) }
+            if fits {
+                self.hurried -= usize::from(patience.time.is_zero());
+                group.push((id, job));
+            } else {
+                self.waiting.push((id, patience, job));
+            }
         }
         group
     }
@@ -130,7 +154,7 @@ mod tests {
         let (coalescer, runs) = (Coalescer::<u32, u32>::new(WAIT), AtomicUsize::new(0));
         let call = |x: u32| {
             let alike = |a: &u32, b: &u32| a % 2 == b % 2;
-            coalescer.call(None, x, (3, alike), |jobs: Vec<u32>| {
+            coalescer.call(None, (x, Patience::NONE), (3, alike), |jobs: Vec<u32>| {
                 assert!(jobs.len() <= 3 && jobs.iter().all(|x| x % 2 == jobs[0] % 2), "{jobs:?}");
                 runs.fetch_add(1, Ordering::Relaxed);
                 // The first waits until all others do.
@@ -155,7 +179,9 @@ mod tests {
     #[test]
     fn work_on_its_way_is_waited_for() {
         let coalescer = Coalescer::<u32, usize>::new(WAIT);
-        let call = |coming| coalescer.call(Some(coming), 1, (9, ANY), |jobs| vec![jobs.len(); jobs.len()]);
+        let call = |coming| {
+            coalescer.call(Some(coming), (1, Patience::NONE), (9, ANY), |jobs| vec![jobs.len(); jobs.len()])
+        };
         let call = &call;
         let together = (0..100).any(|_| {
             let (a, b) = (coalescer.coming(), coalescer.coming());
@@ -174,7 +200,7 @@ mod tests {
         let coalescer = Coalescer::<u32, u32>::new(WAIT);
         std::thread::scope(|threads| {
             let first = threads.spawn(|| {
-                coalescer.call(None, 1, (9, ANY), |_| {
+                coalescer.call(None, (1, Patience::NONE), (9, ANY), |_| {
                     while coalescer.lock().waiting.is_empty() {
                         std::thread::yield_now();
                     }
@@ -186,9 +212,32 @@ mod tests {
             while !coalescer.lock().led {
                 std::thread::yield_now();
             }
-            assert_eq!(coalescer.call(None, 2, (9, ANY), |jobs| jobs), None);
+            assert_eq!(coalescer.call(None, (2, Patience::NONE), (9, ANY), |jobs| jobs), None);
             assert!(first.join().is_err());
         });
-        assert_eq!(coalescer.call(None, 3, (9, ANY), |jobs| jobs), Some(3));
+        assert_eq!(coalescer.call(None, (3, Patience::NONE), (9, ANY), |jobs| jobs), Some(3));
+    }
+
+    #[test]
+    fn work_with_time_waits_for_enough_or_for_work_without() {
+        let coalescer = Coalescer::<u32, usize>::new(WAIT);
+        let call = |patience| {
+            coalescer.call(None, (1, patience), (9, ANY), |jobs: Vec<u32>| vec![jobs.len(); jobs.len()])
+        };
+        let (call, long) = (&call, Duration::from_secs(60));
+        let patience = |enough| Patience { time: long, enough };
+        for second in [patience(2), Patience::NONE] {
+            std::thread::scope(|threads| {
+                let first = threads.spawn(move || call(patience(if second.enough == 2 { 2 } else { 5 })));
+                while !coalescer.lock().led {
+                    std::thread::yield_now();
+                }
+                assert_eq!(call(second), Some(2));
+                assert_eq!(first.join().expect("no panic"), Some(2));
+            });
+        }
+        let short = Patience { time: Duration::from_millis(1), enough: 5 };
+        assert_eq!(call(short), Some(1));
+        assert_eq!(coalescer.lock().hurried, 0);
     }
 }

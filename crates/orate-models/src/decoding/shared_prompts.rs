@@ -5,7 +5,7 @@
 //! batch: states are copied there and back on the device. A single prompt is read where it is.
 
 use super::caches::{self, Slot, cache_parts};
-use super::coalescer::{self, Coalescer};
+use super::coalescer::{self, Coalescer, Patience};
 use super::error::panicked;
 use super::network::{Autoregressive, LAST, MOST_PROMPTS, MemorySizes, POSITION, ROWS, for_lanes};
 use crate::ModelError;
@@ -77,7 +77,9 @@ impl SharedPrompts {
         let time = |u: &Unread| (u.padded <= longest(network)).then(|| time(network, u.padded));
         let alike = |a: &Unread, b: &Unread| time(a).is_some() && time(a) == time(b);
         let answer =
-            self.coalescer.call(Some(coming), unread, (MOST_PROMPTS, alike), |all| self.run(network, all));
+            self.coalescer.call(Some(coming), (unread, Patience::NONE), (MOST_PROMPTS, alike), |all| {
+                self.run(network, all)
+            });
         answer.unwrap_or_else(|| (pool.take(), Err(panicked("the thread that read the prompt has panicked"))))
     }
 

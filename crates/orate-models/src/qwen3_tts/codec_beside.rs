@@ -5,6 +5,7 @@
 //! running one takes at most a piece of two seconds. On other devices the codec runs when codes are given.
 //! Samples are the same either way.
 
+use super::shared_codec::When;
 use super::{CodecDecoder, CodecStream};
 use crate::ModelError;
 use orate_graph::Counters;
@@ -38,6 +39,8 @@ pub(super) struct Codec {
     stream: Option<CodecStream>,
     /// Why no utterance could be begun. Returned when samples are asked for.
     failed: Option<ModelError>,
+    /// Whether sound of the utterance was made.
+    sounds: bool,
     /// Counters that were returned with samples so far, and time that was not.
     counted: Counters,
     spent: Duration,
@@ -53,7 +56,7 @@ impl Codec {
             Order::Begin(before) => {
                 // Returns the memory of the previous utterance first.
                 self.stream = None;
-                self.counted = Counters::default();
+                (self.counted, self.sounds) = (Counters::default(), false);
                 let go_on = || !self.stop.load(Ordering::Relaxed);
                 match self.decoder.stream_after(&before, &go_on) {
                     Ok(stream) => (self.stream, self.failed) = (stream, None),
@@ -82,6 +85,12 @@ impl Codec {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(ModelError::Cancelled);
             }
+            stream.when = match self.sounds {
+                false => When::First,
+                true if last => When::Now,
+                true => When::Later,
+            };
+            self.sounds = true;
             if last && pieces.peek().is_none() {
                 stream.push_last(piece, &mut samples)?;
             } else {
@@ -161,8 +170,8 @@ pub(super) enum CodecBeside {
 impl CodecBeside {
     /// A codec on a thread of its own, or on that of the caller.
     pub fn new(decoder: Arc<CodecDecoder>, beside: bool) -> Result<CodecBeside, ModelError> {
-        let (counted, spent, stop) = Default::default();
-        let mut codec = Codec { decoder, stream: None, failed: None, counted, spent, stop };
+        let (sounds, counted, spent, stop) = Default::default();
+        let mut codec = Codec { decoder, stream: None, failed: None, sounds, counted, spent, stop };
         Ok(match beside {
             true => CodecBeside::Thread(Worker::start(codec.stop.clone(), move |order| codec.follow(order))?),
             false => CodecBeside::Caller(Box::new(codec), VecDeque::new()),

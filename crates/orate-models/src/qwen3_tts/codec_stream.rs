@@ -6,13 +6,14 @@
 
 use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, chunk_graph};
 use super::config::CodecDecoderConfig;
-use super::shared_codec::{Piece, SharedCodec};
+use super::shared_codec::{Piece, SharedCodec, When};
 use crate::ModelError;
 use crate::decoding::kept_states::{KeptState, KeptStates};
 use crate::pieces::first_damaged;
 use crate::runtime::{self, PlanCache, PooledMemory, Profile};
 use orate_graph::{Counters, Device, Graph, Part, Plan, Shape, WeightLoader};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Bytes of states after references that are kept; one of the released codec takes 5 MB.
 const REFERENCE_BYTES: usize = 64 << 20;
@@ -54,7 +55,8 @@ impl CodecDecoder {
     /// Begins an utterance.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, ModelError> {
         let (decoder, memory) = (self.clone(), self.plans.memories.take());
-        let mut stream = CodecStream { decoder, memory, frames: 0, ended: false };
+        self.shared.utterances.fetch_add(1, Ordering::Relaxed);
+        let mut stream = CodecStream { decoder, memory, frames: 0, ended: false, when: When::Now };
         stream.restart()?;
         Ok(stream)
     }
@@ -139,6 +141,14 @@ pub struct CodecStream {
     frames: u64,
     /// Whether padding was decoded, after which no frame can follow.
     ended: bool,
+    /// Of the next frames.
+    pub(super) when: When,
+}
+
+impl Drop for CodecStream {
+    fn drop(&mut self) {
+        self.decoder.shared.utterances.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl CodecStream {
@@ -199,7 +209,7 @@ impl CodecStream {
     /// Codes of `CHUNKS[i]` frames to samples, with those of other streams where runs are shared.
     fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, ModelError> {
         let CodecDecoder { plans, shared, .. } = &*self.decoder;
-        let piece = Piece { memory: self.memory.lend(), plan: i, codes, first: self.frames == 0 };
+        let piece = Piece { memory: self.memory.lend(), plan: i, codes, when: self.when };
         let shares = plans.cache.device().pacing().coalescing_wait.is_some();
         let (memory, result) = if shares { shared.decode(plans, piece) } else { piece.decode(plans) };
         self.memory = memory;

@@ -7,12 +7,20 @@
 
 use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, most_rows};
 use crate::ModelError;
-use crate::decoding::coalescer::Coalescer;
+use crate::decoding::coalescer::{Coalescer, Patience};
 use crate::decoding::error::panicked;
 use crate::runtime::{self, MemoryPool, PooledMemory};
 use orate_graph::{Buffer, Counters, Device, Executable, Part};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a chunk of later sound waits for others, and for how many: chunks have a second of sound or more,
+/// and eight in one run take half the time of eight runs.
+const LATER: Patience = Patience { time: Duration::from_millis(30), enough: ROWS };
+
+/// Fewest utterances for which chunks wait: with less, few come within this time.
+const MANY: usize = 8;
 
 /// Memories of batches that are kept: of chunks of two sizes at the same moment.
 const MEMORIES_KEPT: usize = 2;
@@ -21,6 +29,16 @@ const MEMORIES_KEPT: usize = 2;
 /// frame.
 const FRAMES_OF_A_RUN: usize = 23;
 
+/// When a chunk is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// Somebody waits for the first sound.
+    First,
+    Now,
+    /// Before sound that was made has been heard: with many callers it may wait for others.
+    Later,
+}
+
 pub(super) struct Piece {
     /// Where the utterance's state is.
     pub memory: PooledMemory,
@@ -28,8 +46,7 @@ pub(super) struct Piece {
     pub plan: usize,
     /// `[F, Q]`
     pub codes: Vec<i32>,
-    /// Whether somebody waits for the first sound; what follows is made long before it is heard.
-    pub first: bool,
+    pub when: When,
 }
 
 /// Samples, and what was asked of the device in another memory than the chunk's.
@@ -42,6 +59,8 @@ type Answer = Result<(PooledMemory, Samples), Box<Piece>>;
 pub(super) struct SharedCodec {
     /// By size of chunks: a first, small chunk does not wait for larger ones of others.
     coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],
+    /// Utterances that are decoded.
+    pub utterances: AtomicUsize,
     /// Memories of batches of [`ROWS`] and of [`MANY_ROWS`], which keep their states.
     memories: [Arc<MemoryPool>; 2],
 }
@@ -54,7 +73,7 @@ impl SharedCodec {
             let device = device.clone();
             MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX))
         };
-        SharedCodec { coalescers, memories: [memories(), memories()] }
+        SharedCodec { coalescers, utterances: AtomicUsize::new(0), memories: [memories(), memories()] }
     }
 
     /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to
@@ -62,7 +81,9 @@ impl SharedCodec {
     pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> (PooledMemory, Samples) {
         let coalescer = &self.coalescers[piece.plan];
         let most = most_rows(CHUNKS[piece.plan]);
-        match coalescer.call(None, piece, (most, |_, _| true), |all| self.run(decoder, all)) {
+        let waits = piece.when == When::Later && self.utterances.load(Ordering::Relaxed) >= MANY;
+        let patience = if waits { LATER } else { Patience::NONE };
+        match coalescer.call(None, (piece, patience), (most, |_, _| true), |all| self.run(decoder, all)) {
             Some(Ok(decoded)) => decoded,
             Some(Err(piece)) => piece.decode(decoder),
             None => {
@@ -131,7 +152,7 @@ impl SharedCodec {
             }
         };
         let memory = kept.get();
-        memory.set_urgent(all.iter().any(|p| p.first))?;
+        memory.set_urgent(all.iter().any(|p| p.when == When::First))?;
         let before = memory.counters();
         for (row, piece) in all.iter_mut().enumerate() {
             memory.copy_from(piece.memory.get(), &parts(&*plan, rows, |whole| (0, row * whole)))?;
@@ -181,7 +202,7 @@ impl Piece {
 
     fn samples(&mut self, decoder: &CodecPlans) -> Result<Vec<f32>, ModelError> {
         let (memory, quantizers) = (self.memory.get(), decoder.quantizers());
-        memory.set_urgent(self.first)?;
+        memory.set_urgent(self.when == When::First)?;
         memory.write_i32("codes", &[1, self.codes.len() / quantizers, quantizers].into(), &self.codes)?;
         decoder.plan(1, self.plan)?.run(memory)?;
         let mut samples = vec![];
