@@ -23,6 +23,13 @@ DEVICE u16 to_upper_half(float x) {
     return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+// An element of a table of floats or of 16-bit numbers.
+DEVICE float element(const char* table, int type, size_t at) {
+    if (type == FLOATS) return ((const float*)table)[at];
+    u16 bits = ((const u16*)table)[at];
+    return type == HALVES ? from_half(bits) : __uint_as_float((u32)bits << 16);
+}
+
 // Bytes of a row.
 DEVICE size_t kept_bytes(int cache, int width) {
     return cache == BLOCKS ? (size_t)width + width / 16 : 2 * (size_t)width;

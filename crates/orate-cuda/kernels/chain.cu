@@ -28,12 +28,6 @@
 #define SPAN 72
 // Most sums of 16 channels of a warp: a unit has one for each part of gated ones, row and column of a norm.
 #define SUMS 16
-// Factor of rows that are multiplied before their norm is known: f16 ends at 65,504.
-#if PRECISION == 2
-#define BEFORE_NORM 0.015625f
-#else
-#define BEFORE_NORM 1.0f
-#endif
 // Floats of a partial result of attention: values, maximum, sum.
 #define KEPT 132
 // Keys in flight per thread.

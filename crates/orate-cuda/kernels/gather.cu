@@ -29,9 +29,7 @@ extern "C" __global__ void gather(const Args a) {
         id = min(max(id, 0ll), (long long)a.table_rows - 1);
     }
     size_t at = (size_t)id * a.c + i % a.c;
-    if (a.type == FLOATS) a.out[i] = ((const float*)a.table)[at];
-    else if (a.type == HALVES) a.out[i] = from_half(((const u16*)a.table)[at]);
-    else a.out[i] = __uint_as_float((u32)((const u16*)a.table)[at] << 16);
+    a.out[i] = element(a.table, a.type, at);
 }
 
 struct SumArgs {

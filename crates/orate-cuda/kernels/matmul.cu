@@ -41,8 +41,8 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    // [K], weight and bias of the norm of x, for at most 8 rows. Without a bias it is an RMS norm, with one a
-    // layer norm.
+    // [K], weight and bias of the norm of x. Without a bias it is an RMS norm, for at most 16 rows, with one a
+    // layer norm, for at most 8.
     const float* norm;
     const float* shift;
     int rows, k, n, k_blocks;
@@ -413,8 +413,8 @@ DEVICE void bring_near(const char* from, u32 bytes) {
 
 template <int TILES, int SOURCE>
 struct Tuning {
-    // Blocks of K in flight. With three, norms do not fit the registers of Ampere in f32.
-    static constexpr bool IS_TIGHT = PRECISION == 0 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900;
+    // Blocks of K in flight. With three, norms do not fit the registers in f32.
+    static constexpr bool IS_TIGHT = PRECISION == 0 && __CUDA_ARCH__ >= 800;
     static constexpr int DEPTH = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2) ? 3 : 2;
     // Whether registers are left to load the values to add to the first results while the matmul runs.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
@@ -425,9 +425,11 @@ DEVICE void product(const Args& a) {
     extern __shared__ float4 shared4[];
     float* shared = (float*)shared4;
     constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH;
-    constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = TILES == 1 && SOURCE == DENSE;
+    constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = FEW, CENTERS = NORMS && TILES == 1;
     // Whether registers are left to load biases of a norm ahead.
-    constexpr bool SHIFTS = NORMS && PRECISION >= 2;
+    constexpr bool SHIFTS = CENTERS && PRECISION >= 2;
+    // The root of an RMS norm is applied to sums: only then it is known.
+    bool root_last = NORMS && a.norm && !(CENTERS && a.shift);
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Both are powers of two.
     u32 blocks = cluster_blocks(), rank = cluster_rank();
@@ -498,22 +500,21 @@ DEVICE void product(const Args& a) {
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
-    // Each warp reads whole rows for their norms, which is faster than exchanging sums between warps.
-    float inverse = 1.0f, mean = 0.0f;
-    if (NORMS && a.norm) {
+    // Each warp reads whole rows for their layer norms, which is faster than exchanging sums between warps.
+    // Of rows, the root's inverse, or the squares so far.
+    float root[NORMS ? TILES : 1] = {}, mean = 0.0f;
+    if (CENTERS && a.norm && a.shift) {
         for (int r = 0; r < a.rows; r++) {
             const float* row = a.x + r * a.k;
             bool is_own = r == min((int)lane / 4, a.rows - 1);
             float center = 0.0f, squares = 0.0f;
-            if (a.shift) {
-                // Mean and variance are two passes, which avoids cancellation.
+            // Mean and variance are two passes, which avoids cancellation.
 #pragma unroll 4
-                for (int i = lane * 4; i < a.k; i += 128) {
-                    float4 v = *(const float4*)(row + i);
-                    center += v.x + v.y + v.z + v.w;
-                }
-                center = warp_sum(center) / a.k;
+            for (int i = lane * 4; i < a.k; i += 128) {
+                float4 v = *(const float4*)(row + i);
+                center += v.x + v.y + v.z + v.w;
             }
+            center = warp_sum(center) / a.k;
 #pragma unroll 8
             for (int i = lane * 4; i < a.k; i += 128) {
                 float4 v = *(const float4*)(row + i);
@@ -521,7 +522,7 @@ DEVICE void product(const Args& a) {
                 squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
             }
             float own = rsqrtf(warp_sum(squares) / a.k + a.eps);
-            if (is_own) inverse = own, mean = center;
+            if (is_own) root[0] = own, mean = center;
         }
     }
 
@@ -533,13 +534,20 @@ DEVICE void product(const Args& a) {
         for (int s = 0; s < DEPTH; s++) {
             if (block + s >= end) break;
             if (NORMS && a.norm) {
-                float4 f = factor[s], &v = x[s][0];
-                if (a.shift) {
+                float4 f = factor[s];
+                if (CENTERS && a.shift) {
+                    float4& v = x[s][0];
                     float4 y = SHIFTS ? added[s] : *(const float4*)(a.shift + k);
-                    v.x = (v.x - mean) * inverse * f.x + y.x, v.y = (v.y - mean) * inverse * f.y + y.y;
-                    v.z = (v.z - mean) * inverse * f.z + y.z, v.w = (v.w - mean) * inverse * f.w + y.w;
+                    v.x = (v.x - mean) * root[0] * f.x + y.x, v.y = (v.y - mean) * root[0] * f.y + y.y;
+                    v.z = (v.z - mean) * root[0] * f.z + y.z, v.w = (v.w - mean) * root[0] * f.w + y.w;
                 } else {
-                    v.x *= f.x * inverse, v.y *= f.y * inverse, v.z *= f.z * inverse, v.w *= f.w * inverse;
+                    f.x *= BEFORE_NORM, f.y *= BEFORE_NORM, f.z *= BEFORE_NORM, f.w *= BEFORE_NORM;
+#pragma unroll
+                    for (int j = 0; j < TILES; j++) {
+                        float4& v = x[s][j];
+                        root[NORMS ? j : 0] += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+                        v.x *= f.x, v.y *= f.y, v.z *= f.z, v.w *= f.w;
+                    }
                 }
             }
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
@@ -579,11 +587,26 @@ DEVICE void product(const Args& a) {
                 int row = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
                 partial[row * STRIDE + channel] = acc[m][j][i];
             }
+    // Sums of squares are after the channels.
+    if (root_last) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            float sum = root[NORMS ? j : 0];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1), sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (lane % 4 == 0) partial[(8 * j + lane / 4) * STRIDE + CHANNELS] = sum;
+        }
+    }
     __syncthreads();
     // The tile's cells of four channels, eight per row. Rows are distributed over the blocks of the cluster.
     constexpr u32 CELLS = ROWS * 8;
     u32 cluster_shift = 31 - __clz(blocks), mask = blocks - 1, mine = CELLS >> cluster_shift;
-    float4* inbox = (float4*)(shared + WARPS * ROWS * STRIDE);
+    float4 *inbox = (float4*)(shared + WARPS * ROWS * STRIDE), *squares = inbox + CELLS;
+    auto own_squares = [&](u32 row) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) sum += shared[(i * ROWS + row) * STRIDE + CHANNELS];
+        return sum;
+    };
     if (blocks > 1) {
         cluster_wait();
         for (u32 cell = threadIdx.x; cell < CELLS; cell += 32 * WARPS) {
@@ -591,15 +614,27 @@ DEVICE void product(const Args& a) {
             u32 slot = (cell / 8 >> cluster_shift) * 8 + cell % 8;
             give((float*)(inbox + rank * mine + slot), cell / 8 & mask, sum);
         }
+        for (u32 row = threadIdx.x; root_last && row < ROWS; row += 32 * WARPS) {
+            float4 sum = make_float4(own_squares(row), 0.0f, 0.0f, 0.0f);
+            give((float*)(squares + rank * (ROWS >> cluster_shift) + (row >> cluster_shift)), row & mask, sum);
+        }
         cluster_arrive();
         cluster_wait();
     }
     float slope = a.activation == PRELU ? *a.slope : 0.0f;
+    auto root_of = [&](u32 cell, u32 row) {
+        float sum = 0.0f;
+        if (blocks == 1) sum = own_squares(row);
+        else
+            for (u32 i = 0; i < blocks; i++) sum += squares[i * (ROWS >> cluster_shift) + cell / 8].x;
+        return rsqrtf(sum / a.k + a.eps) * (1.0f / BEFORE_NORM);
+    };
     auto sum_of = [&](u32 cell, u32 row) {
-        if (blocks == 1) return warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4);
-        float4 sum = inbox[cell];
+        float4 sum = blocks == 1 ? warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4) : inbox[cell];
         for (u32 i = 1; i < blocks; i++) add(sum, inbox[i * mine + cell]);
-        return sum;
+        if (!root_last) return sum;
+        float by = root_of(cell, row);
+        return make_float4(sum.x * by, sum.y * by, sum.z * by, sum.w * by);
     };
     if (FEW && a.gated) {
         for (u32 cell = threadIdx.x; cell < mine; cell += 32 * WARPS) {

@@ -1,6 +1,13 @@
 // Instructions of tensor cores that sum in f32, and rounding of their operands. Which of them a program has
 // depends on PRECISION, as in `matmul.cu`.
 
+// Factor of rows that are multiplied before the root of their norm is known: f16 ends at 65,504.
+#if PRECISION == 2 || PRECISION >= 4
+#define BEFORE_NORM 0.015625f
+#else
+#define BEFORE_NORM 1.0f
+#endif
+
 #if __CUDA_ARCH__ >= 800
 DEVICE void mma_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -20,10 +20,18 @@ struct Args {
     const int* draw;        // [B]
     const float* seen;      // [B, V], or null
     int* out;
+    // A table whose rows the ids select, and where these go; or null. Then what they are added to, and the sum;
+    // or null.
+    const char* table;
+    float* rows;
+    const float* addend;
+    float* sum;
     int ids, control_first, control_end, min_draws;
     u32 codebook;
     int of_row, lanes, penalty_last;
     int start;  // counts as seen in draw 0; −1: none
+    // Width, rows and type of the table, see `Cache`.
+    int width, table_rows, table_type;
 };
 
 // Most threads, and warps of them.
@@ -338,5 +346,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sample(const Args a) {
     // The highest rank, in two parts.
     u32 score = of_block<MAX>((u32)(best >> 32), 0, s, 3).x;
     u32 last = of_block<MAX>(score == (u32)(best >> 32) ? (u32)best : 0, 0, s, 0).x;
-    if (threadIdx.x == 0) a.out[b] = most.y || score == 0 ? -1 : (int)(0xffffffffu - last);
+    int drawn = most.y || score == 0 ? -1 : (int)(0xffffffffu - last);
+    if (threadIdx.x == 0) a.out[b] = drawn;
+    if (!a.rows) return;
+    // As in gather.cu.
+    if (drawn < 0) drawn += a.table_rows;
+    size_t from = (size_t)min(drawn, a.table_rows - 1) * a.width, to = (size_t)b * a.width;
+    for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float v = element(a.table, a.table_type, from + i);
+        a.rows[to + i] = v;
+        if (a.sum) a.sum[to + i] = a.addend[to + i] + v;
+    }
 }

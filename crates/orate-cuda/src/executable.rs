@@ -3,7 +3,7 @@
 
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use crate::lower::{Addresses, Chain, Pointer, Work, chains, lower};
+use crate::lower::{Addresses, Chain, Pointer, Work, chains, join_rows, lower};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
@@ -47,7 +47,8 @@ impl CudaExecutable {
     /// Binds a plan to the weights of `bank` and loads its kernels on the device.
     pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Result<Self, DeviceError> {
         let start = Instant::now();
-        let works = lower(&plan, bank, &core.policy, &core.context.facts);
+        let mut works = lower(&plan, bank, &core.policy, &core.context.facts);
+        join_rows(&mut works);
         let counter = Work::set_scalar(0, 0);
         for work in works.iter().map(|(_, w)| w).chain([&counter]) {
             core.kernels.load(&core.context, work.program, work.function)?;

@@ -150,7 +150,7 @@ const SOURCES: &[Source] = &[
     source!("statistics", "statistics.cu", [], ["statistics"]),
     // Compiled without FMA, to get the same bits as on the CPU.
     source!("random", "philox.cuh" | "random.cu", ["--fmad=false"], ["random_normal"]),
-    source!("sample", "philox.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),
+    source!("sample", "philox.cuh" | "cache_rows.cuh" | "sample.cu", ["--fmad=false"], ["sample"]),
     source!("write_cache", "cache_rows.cuh" | "write_cache.cu", [], ["write_cache"]),
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];

@@ -3,10 +3,10 @@
 //! Each op of a chain reads what the one before it makes. What only ops of the chain read is in slots, which
 //! belong to the session; what others may read is stored in the plan's memory too.
 
-use super::work::{Addresses, Pointer, Work};
+use super::work::{Addresses, Pointer, Span, Work};
 use crate::driver::{DevicePointer, Facts};
 use crate::kernels::{CHAIN, WARPGROUP_ARCH, chain_program, product_program};
-use orate_graph::{Activation, Place, Precision};
+use orate_graph::{Activation, Precision};
 use std::ops::Range;
 
 /// Constants of the kernel: most ops, threads of a block, and its shared memory in bytes.
@@ -105,36 +105,6 @@ impl Chain {
         let words_of_an_op = 12 + 16;
         all.resize(2 + OPS * words_of_an_op, 0);
         all
-    }
-}
-
-/// A range of the plan's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Span {
-    /// `None` for the arena.
-    buffer: Option<usize>,
-    begin: usize,
-    end: usize,
-}
-
-impl Span {
-    fn of(pointer: Pointer, bytes: usize) -> Option<Span> {
-        let (buffer, begin) = match pointer {
-            Pointer::Place(Place::Arena(at)) => (None, at),
-            Pointer::Place(Place::Buffer(i, at)) => (Some(i), at),
-            _ => return None,
-        };
-        Some(Span { buffer, begin, end: begin + bytes })
-    }
-
-    fn overlaps(&self, other: &Span) -> bool {
-        self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
-    }
-
-    /// Elements from the beginning to a pointer inside.
-    fn offset_of(&self, pointer: Pointer) -> Option<usize> {
-        let at = Span::of(pointer, 4)?;
-        self.overlaps(&at).then(|| (at.begin - self.begin) / 4)
     }
 }
 
@@ -449,7 +419,8 @@ mod tests {
     };
     use crate::weights::WeightBank;
     use orate_graph::{
-        Activation, AttentionMask, DType, First, Graph, Norm, Op, Plan, PrecisionPolicy, Rows, Value, Weight,
+        Activation, AttentionMask, DType, First, Graph, Norm, Op, Place, Plan, PrecisionPolicy, Rows, Value,
+        Weight,
     };
     use orate_testing::RandomWeights;
 

@@ -404,7 +404,8 @@ impl Block {
 /// Shared memory of a matmul in bytes: partial sums of all warps, and data exchanged within a cluster.
 pub(super) fn product_shared(t: Tiling) -> usize {
     let rows = 8 * t.tiles;
-    let inbox = if t.split > 1 { rows * 8 } else { 0 };
+    // Eight sums of four channels of each row, and one of squares.
+    let inbox = if t.split > 1 { rows * 9 } else { 0 };
     WARPS * rows * STRIDE * 4 + inbox * 16
 }
 

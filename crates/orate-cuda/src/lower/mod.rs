@@ -25,6 +25,7 @@ mod work;
 
 pub(crate) use chain::{Chain, chains};
 use operands::Operands;
+pub(crate) use sample::join_rows;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
@@ -58,7 +59,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
             .filter(|_| facts.arch == WARPGROUP_ARCH)
             .map(|_| [WIDE_DEPTH, CHANNELS]),
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
-        norm_rows: 2,
+        norm_rows: FEW_ROWS,
         layer_norm_rows: 2,
         views: true,
     }

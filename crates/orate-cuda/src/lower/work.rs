@@ -53,6 +53,36 @@ impl Addresses {
     }
 }
 
+/// A range of the plan's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Span {
+    /// `None` for the arena.
+    pub buffer: Option<usize>,
+    pub begin: usize,
+    pub end: usize,
+}
+
+impl Span {
+    pub fn of(pointer: Pointer, bytes: usize) -> Option<Span> {
+        let (buffer, begin) = match pointer {
+            Pointer::Place(Place::Arena(at)) => (None, at),
+            Pointer::Place(Place::Buffer(i, at)) => (Some(i), at),
+            _ => return None,
+        };
+        Some(Span { buffer, begin, end: begin + bytes })
+    }
+
+    pub fn overlaps(&self, other: &Span) -> bool {
+        self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
+    }
+
+    /// Elements from the beginning to a pointer inside.
+    pub fn offset_of(&self, pointer: Pointer) -> Option<usize> {
+        let at = Span::of(pointer, 4)?;
+        self.overlaps(&at).then(|| (at.begin - self.begin) / 4)
+    }
+}
+
 /// One launch of a kernel. The kernel takes a struct: pointers, then 32-bit words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Work {
