@@ -3,7 +3,7 @@
 
 // Factor of rows that are multiplied before the root of their norm is known: f16 ends at 65,504.
 #if PRECISION == 2 || PRECISION >= 4
-#define BEFORE_NORM 0.015625f
+#define BEFORE_NORM 0.0625f
 #else
 #define BEFORE_NORM 1.0f
 #endif

@@ -288,12 +288,14 @@ pub(crate) struct DeviceBuffer {
     context: Arc<Context>,
     pointer: DevicePointer,
     bytes: usize,
+    /// What it is a part of.
+    whole: Option<Arc<DeviceBuffer>>,
 }
 
 impl DeviceBuffer {
     /// No memory.
     pub fn empty(context: &Arc<Context>) -> Self {
-        DeviceBuffer { context: context.clone(), pointer: 0, bytes: 0 }
+        DeviceBuffer { context: context.clone(), pointer: 0, bytes: 0, whole: None }
     }
 
     /// Allocates at least `bytes`, uninitialized.
@@ -308,6 +310,20 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
+    /// Buffers of these sizes, one after the other in one allocation, which is freed with the last of them: the
+    /// driver allocates for one thread at a time, and dozens of times take milliseconds.
+    pub fn parts(context: &Arc<Context>, sizes: &[usize]) -> Result<Vec<Self>, DeviceError> {
+        let whole = Arc::new(Self::new(context, sizes.iter().sum())?);
+        let mut pointer = whole.pointer;
+        let part = |bytes: &usize| {
+            let part =
+                DeviceBuffer { context: context.clone(), pointer, bytes: *bytes, whole: Some(whole.clone()) };
+            pointer += *bytes as u64;
+            part
+        };
+        Ok(sizes.iter().map(part).collect())
+    }
+
     pub fn pointer(&self) -> DevicePointer {
         self.pointer
     }
@@ -315,11 +331,16 @@ impl DeviceBuffer {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Where its allocation begins.
+    pub fn allocation(&self) -> DevicePointer {
+        self.whole.as_ref().map_or(self.pointer, |whole| whole.pointer)
+    }
 }
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if self.pointer != 0 && self.context.bind().is_ok() {
+        if self.whole.is_none() && self.pointer != 0 && self.context.bind().is_ok() {
             // SAFETY: allocated in `new`. The driver waits for work that uses it.
             unsafe { sys::cuMemFree_v2(self.pointer) };
         }

@@ -35,6 +35,8 @@ pub(crate) struct CudaExecutable {
     works: Vec<(usize, Work)>,
     /// Launches that run as one.
     chains: Vec<Chain>,
+    /// How many launches each step would have alone, then each copy at the end.
+    launches: Vec<usize>,
     /// Scalars that some kernel reads.
     scalars: BTreeSet<usize>,
     /// Scalars that select a row: the scalar, the number of rows, the step.
@@ -48,6 +50,7 @@ impl CudaExecutable {
     pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Result<Self, DeviceError> {
         let start = Instant::now();
         let mut works = lower(&plan, bank, &core.policy, &core.context.facts);
+        let launches = launches_of_steps(&works, plan.steps().len());
         join_rows(&mut works);
         let counter = Work::set_scalar(0, 0);
         for work in works.iter().map(|(_, w)| w).chain([&counter]) {
@@ -75,6 +78,7 @@ impl CudaExecutable {
             id: core.next_id(),
             works,
             chains,
+            launches,
             scalars,
             rows,
             _slabs: bank.slabs(),
@@ -253,6 +257,14 @@ impl CudaExecutable {
     }
 }
 
+/// How many launches each step has, then each copy at the end.
+fn launches_of_steps(works: &[(usize, Work)], steps: usize) -> Vec<usize> {
+    let mut launches = vec![0; steps];
+    works.iter().filter(|(step, _)| *step < steps).for_each(|(step, _)| launches[*step] += 1);
+    launches.extend(works.iter().filter(|(step, _)| *step == steps).map(|_| 1));
+    launches
+}
+
 impl Executable for CudaExecutable {
     fn plan(&self) -> &Plan {
         &self.plan
@@ -279,13 +291,9 @@ impl Executable for CudaExecutable {
         Ok(())
     }
 
-    /// Those before chains join some.
+    /// Those before draws and chains join some.
     fn launches(&self) -> Vec<usize> {
-        let steps = self.plan.steps().len();
-        let mut launches = vec![0; steps];
-        self.works.iter().filter(|(step, _)| *step < steps).for_each(|(step, _)| launches[*step] += 1);
-        launches.extend(self.works.iter().filter(|(step, _)| *step == steps).map(|_| 1));
-        launches
+        self.launches.clone()
     }
 
     /// Times a step as part of a chain of itself, so that the time includes the graph's overhead per kernel,

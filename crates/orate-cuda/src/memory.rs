@@ -10,6 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Sizes of buffers are multiples of this.
+const ALIGNMENT: usize = 1024;
+
 /// Maximum scalars of a session.
 const SCALARS: usize = 256;
 
@@ -137,12 +140,37 @@ impl CudaMemory {
             return Ok(b.buffer.pointer());
         }
         self.buffers.remove(name);
-        let buffer = self.device_buffer(bytes.next_multiple_of(1024))?;
+        let buffer = self.device_buffer(bytes.next_multiple_of(ALIGNMENT))?;
         let (pointer, size) = (buffer.pointer(), buffer.bytes());
         // SAFETY: just allocated with this size.
         unsafe { self.stream()?.clear(pointer, size)? };
         self.buffers.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), buffer });
         Ok(pointer)
+    }
+
+    /// As [`CudaMemory::ensure`] for several buffers, with one allocation for those that are not there. If they
+    /// are about to be cleared, they need no zeros.
+    fn ensure_all(&mut self, buffers: &[(&str, DType, &Shape)], zeros: bool) -> Result<(), DeviceError> {
+        let bytes_of =
+            |(_, dtype, shape): &(&str, DType, &Shape)| dtype.bytes_of(shape).next_multiple_of(ALIGNMENT);
+        let is_there = |b: &(&str, DType, &Shape)| {
+            self.buffers.get(b.0).is_some_and(|s| s.buffer.bytes() >= b.1.bytes_of(b.2))
+        };
+        let missing: Vec<_> = buffers.iter().copied().filter(|b| !is_there(b)).collect();
+        if missing.len() > 1 {
+            missing.iter().for_each(|(name, ..)| drop(self.buffers.remove(*name)));
+            let sizes: Vec<usize> = missing.iter().map(bytes_of).collect();
+            let parts = DeviceBuffer::parts(&self.core.context, &sizes)?;
+            self.counters.allocations += 1;
+            if zeros {
+                // SAFETY: just allocated with these sizes.
+                unsafe { self.stream()?.clear(parts[0].pointer(), sizes.iter().sum())? };
+            }
+            for ((name, dtype, shape), buffer) in missing.into_iter().zip(parts) {
+                self.buffers.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), buffer });
+            }
+        }
+        buffers.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape).map(drop))
     }
 
     /// Returns a buffer that was written before.
@@ -420,29 +448,63 @@ impl Memory for CudaMemory {
         unsafe { self.stream()?.clear(to, dtype.bytes_of(shape)) }
     }
 
+    /// What lies side by side is cleared at once.
+    fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        self.ensure_all(buffers, false)?;
+        let range = |(name, ..): &(&str, DType, &Shape)| {
+            let buffer = &self.buffers.get(*name)?.buffer;
+            Some((buffer.allocation(), buffer.pointer(), buffer.pointer() + buffer.bytes() as u64))
+        };
+        let mut ranges: Vec<_> = buffers.iter().filter_map(range).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, before| {
+            let joins = next.0 == before.0 && next.1 <= before.2;
+            before.2 = before.2.max(if joins { next.2 } else { 0 });
+            joins
+        });
+        for (_, begin, end) in ranges {
+            // SAFETY: each range consists of whole buffers of one allocation.
+            unsafe { self.stream()?.clear(begin, (end - begin) as usize)? };
+        }
+        Ok(())
+    }
+
     fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
         self.ensure(name, dtype, shape).map(drop)
     }
 
+    fn reserve_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        self.ensure_all(buffers, true)
+    }
+
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        let mut moved = vec![];
         for &(name, shape) in buffers {
-            let (old, new) = extended(name, self.buffers.get(name).map(|b| (b.dtype, &b.shape)), shape)?;
-            self.stream()?;
-            let stream = self.streams[usize::from(self.urgent)].as_ref();
-            let (Some(stream), Some(b)) = (stream, self.buffers.get_mut(name)) else { continue };
+            let stored = self.buffers.get(name);
+            let (old, new) = extended(name, stored.map(|b| (b.dtype, &b.shape)), shape)?;
+            let Some(b) = stored else { continue };
             let (batch, bytes) = (shape.dims()[0], b.dtype.bytes_of(shape));
             // A single row stays in place if there is room after it.
             if batch != 1 || b.buffer.bytes() < bytes {
-                let buffer = DeviceBuffer::new(&self.core.context, bytes.next_multiple_of(1024))?;
-                self.counters.allocations += 1;
-                for i in 0..batch {
-                    let (from, to) = ((i * old) as u64, (i * new) as u64);
-                    // SAFETY: both buffers have `batch` rows of their size.
-                    unsafe { stream.copy(b.buffer.pointer() + from, buffer.pointer() + to, old)? };
-                }
-                b.buffer = buffer;
+                moved.push((name, batch, [old, new], bytes.next_multiple_of(ALIGNMENT)));
             }
-            b.shape = shape.clone();
+        }
+        let sizes: Vec<usize> = moved.iter().map(|(.., bytes)| *bytes).collect();
+        let parts = DeviceBuffer::parts(&self.core.context, &sizes)?;
+        self.counters.allocations += u64::from(!parts.is_empty());
+        self.stream()?;
+        for ((name, batch, [old, new], _), buffer) in moved.into_iter().zip(parts) {
+            let stream = self.streams[usize::from(self.urgent)].as_ref();
+            let (Some(stream), Some(b)) = (stream, self.buffers.get_mut(name)) else { continue };
+            for i in 0..batch {
+                let (from, to) = ((i * old) as u64, (i * new) as u64);
+                // SAFETY: both buffers have `batch` rows of their size.
+                unsafe { stream.copy(b.buffer.pointer() + from, buffer.pointer() + to, old)? };
+            }
+            b.buffer = buffer;
+        }
+        for &(name, shape) in buffers {
+            self.buffers.get_mut(name).into_iter().for_each(|b| b.shape = shape.clone());
         }
         Ok(())
     }

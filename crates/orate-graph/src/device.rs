@@ -476,6 +476,11 @@ pub trait Memory: Send + Any {
         self.clear(name, dtype, shape)
     }
 
+    /// As [`Memory::reserve`] for several buffers, in one go where the device can.
+    fn reserve_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        buffers.iter().try_for_each(|(name, dtype, shape)| self.reserve(name, *dtype, shape))
+    }
+
     /// Makes each buffer `[B, N, …]` one of `[B, M, …]`, M not below N, on the device: each batch row keeps
     /// its N rows, and what stands after them may be anything.
     ///

@@ -407,7 +407,7 @@ fn build(
 /// `None` if there is not even one.
 fn splits(most: usize, capacity: usize, at_once: usize) -> Option<usize> {
     let allowed = || [1, 2, 4, SPLITS].into_iter().filter(|n| *n <= most);
-    allowed().find(|n| n * at_once >= capacity).or(allowed().last())
+    allowed().find(|n| n * at_once >= capacity).or(allowed().next_back())
 }
 
 #[cfg(test)]

@@ -447,11 +447,9 @@ impl<N: Autoregressive> Batch<N> {
         let plan = self.resources.network.frame_plan(sizes, false)?;
         self.keep_few(caches::bytes(plan.plan()));
         let mut memory = self.resources.memories.take();
-        for b in plan.plan().buffers() {
-            if b.kind.is_state() || b.name == FEED {
-                memory.get().clear(&b.name, b.dtype, &b.shape)?;
-            }
-        }
+        let kept = plan.plan().buffers().iter().filter(|b| b.kind.is_state() || b.name == FEED);
+        let kept: Vec<_> = kept.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+        memory.get().clear_all(&kept)?;
         let rows = vec![Row::unused(&self.facts); batch];
         let made = BatchMemory { memory, plan, sizes, lanes: self.facts.lanes, rows, changed: true };
         let smaller = |i: &usize| *i != self.active && self.memories[*i].sizes.batch == batch;

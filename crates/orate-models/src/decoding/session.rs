@@ -410,10 +410,9 @@ pub(super) fn settings_width(plan: &Plan, name: &str, s: &Sampling) -> Result<us
 fn prepare_states(memory: &mut dyn Memory, plan: &Plan) -> Result<(), ModelError> {
     let (carried, written): (Vec<_>, Vec<_>) =
         plan.buffers().iter().filter(|b| b.kind.is_state()).partition(|b| b.kind == BufferKind::State);
-    for b in written {
-        memory.reserve(&b.name, b.dtype, &b.shape)?;
-    }
-    let carried: Vec<_> = carried.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+    let [carried, written] =
+        [carried, written].map(|all| all.iter().map(|b| (&*b.name, b.dtype, &b.shape)).collect::<Vec<_>>());
+    memory.reserve_all(&written)?;
     Ok(memory.clear_all(&carried)?)
 }
 

@@ -185,9 +185,9 @@ impl PromptsMemory {
     ) -> Result<PromptsMemory, ModelError> {
         let plan = network.prefill_plan(sizes, time, false)?;
         let mut memory = network.device().memory();
-        for b in plan.plan().buffers().iter().filter(|b| b.kind != BufferKind::Output) {
-            memory.clear(&b.name, b.dtype, &b.shape)?;
-        }
+        let kept = plan.plan().buffers().iter().filter(|b| b.kind != BufferKind::Output);
+        let kept: Vec<_> = kept.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
+        memory.clear_all(&kept)?;
         Ok(PromptsMemory { memory, plan, sizes, time, lanes: network.facts().lanes })
     }
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a chunk of later sound waits for others, and for how many: chunks have a second of sound or more,
-/// and eight in one run take half the time of eight runs.
-const LATER: Patience = Patience { time: Duration::from_millis(30), enough: ROWS };
+/// How long a chunk of later sound waits for others, for each of its frames, and for how many: the sound before
+/// it takes much longer, and eight chunks in one run take half the time of eight runs.
+const LATER: Patience = Patience { time: Duration::from_millis(2), enough: ROWS };
 
 /// Fewest utterances for which chunks wait: with less, few come within this time.
 const MANY: usize = 8;
@@ -82,7 +82,8 @@ impl SharedCodec {
         let coalescer = &self.coalescers[piece.plan];
         let most = most_rows(CHUNKS[piece.plan]);
         let waits = piece.when == When::Later && self.utterances.load(Ordering::Relaxed) >= MANY;
-        let patience = if waits { LATER } else { Patience::NONE };
+        let later = Patience { time: LATER.time * CHUNKS[piece.plan] as u32, ..LATER };
+        let patience = if waits { later } else { Patience::NONE };
         match coalescer.call(None, (piece, patience), (most, |_, _| true), |all| self.run(decoder, all)) {
             Some(Ok(decoded)) => decoded,
             Some(Err(piece)) => piece.decode(decoder),
