@@ -193,7 +193,8 @@ DEVICE float4 widened(Kept v) { return v; }
 DEVICE void bring_cache(const Op& op, int unit) {
     int lane = threadIdx.x % 32, kv_heads = op.heads / op.group, splits = op.splits;
     int split = unit % splits, head = unit / splits % kv_heads, b = unit / splits / kv_heads;
-    int groups = op.group == 1 ? 16 : 8, bytes = op.width / 4 * (int)sizeof(Kept), lines = (bytes + 127) / 128;
+    int groups = op.group == 1 ? 16 : 8, bytes = op.width / 4 * (int)sizeof(Kept);
+    int lines = (bytes + 127) / 128;
     size_t base = ((size_t)b * op.capacity * kv_heads + head) * bytes;
     for (int i = lane; i < groups * lines; i += 32) {
         int group = i / lines, line = i - group * lines;

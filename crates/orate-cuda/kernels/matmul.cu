@@ -41,8 +41,8 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    // [K], weight and bias of the norm of x. Without a bias it is an RMS norm, for at most 16 rows, with one a
-    // layer norm, for at most 8.
+    // [K], weight and bias of the norm of x. Without a bias it is an RMS norm, for at most 16 rows, with one
+    // a layer norm, for at most 8.
     const float* norm;
     const float* shift;
     int rows, k, n, k_blocks;
@@ -616,7 +616,8 @@ DEVICE void product(const Args& a) {
         }
         for (u32 row = threadIdx.x; root_last && row < ROWS; row += 32 * WARPS) {
             float4 sum = make_float4(own_squares(row), 0.0f, 0.0f, 0.0f);
-            give((float*)(squares + rank * (ROWS >> cluster_shift) + (row >> cluster_shift)), row & mask, sum);
+            float4* to = squares + rank * (ROWS >> cluster_shift) + (row >> cluster_shift);
+            give((float*)to, row & mask, sum);
         }
         cluster_arrive();
         cluster_wait();

@@ -9,8 +9,8 @@
 // f32 with the operations of the CPU. Each step that leaves ids out is a lower limit for those that stay, so
 // that nothing is sorted: ids are counted by their distance from the largest, and those that are about as far
 // away as the limit are compared with each other. Where these are too many, as if all are equal, the limit is
-// found bit by bit. Probabilities are integers of 31 bits relative to the largest, whose sums are exact in any
-// order. If a logit is NaN, or no id can be drawn, the result is −1.
+// found bit by bit. Probabilities are integers of 31 bits relative to the largest, whose sums are exact in
+// any order. If a logit is NaN, or no id can be drawn, the result is −1.
 
 struct Args {
     const float* logits;    // [B, lanes, V]: the second of two rows is unconditional
@@ -20,8 +20,8 @@ struct Args {
     const int* draw;        // [B]
     const float* seen;      // [B, V], or null
     int* out;
-    // A table whose rows the ids select, and where these go; or null. Then what they are added to, and the sum;
-    // or null.
+    // A table whose rows the ids select, and where these go; or null. Then what they are added to, and the
+    // sum; or null.
     const char* table;
     float* rows;
     const float* addend;
@@ -152,8 +152,8 @@ struct Distances {
     }
 };
 
-// Lists the ids that are left and whose distance is in the bin that was found. Returns how many they are: more
-// than LISTED are not all listed.
+// Lists the ids that are left and whose distance is in the bin that was found. Returns how many they are:
+// more than LISTED are not all listed.
 DEVICE int list_bin(const float* x, int ids, Distances distances, Left left, float largest, Shared& s) {
     for (int id = threadIdx.x; id < ids; id += blockDim.x) {
         if (distances.bin(x[id]) != s.bin || !left.has(x[id], id)) continue;

@@ -310,8 +310,8 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Buffers of these sizes, one after the other in one allocation, which is freed with the last of them: the
-    /// driver allocates for one thread at a time, and dozens of times take milliseconds.
+    /// Buffers of these sizes, one after the other in one allocation, which is freed with the last of them:
+    /// the driver allocates for one thread at a time, and dozens of times take milliseconds.
     pub fn parts(context: &Arc<Context>, sizes: &[usize]) -> Result<Vec<Self>, DeviceError> {
         let whole = Arc::new(Self::new(context, sizes.iter().sum())?);
         let mut pointer = whole.pointer;

@@ -1,5 +1,5 @@
-//! A plan bound to weights. When it runs in a memory for the second time, it is recorded as a CUDA graph, which
-//! then runs as a whole.
+//! A plan bound to weights. In a memory it is recorded as a CUDA graph, which then runs as a whole: at once,
+//! or with many callers when it runs for the second time.
 
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;

@@ -8,7 +8,11 @@ use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ti
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+/// Most memories that are alive where work is recorded as a graph at once: those of a caller or two.
+const FEW_MEMORIES: usize = 6;
 
 /// Sizes of buffers are multiples of this.
 const ALIGNMENT: usize = 1024;
@@ -35,7 +39,7 @@ struct Known {
     what: Recording,
     /// Addresses that the kernels received.
     addresses: Addresses,
-    /// `None` until it runs for the second time.
+    /// `None` until it is recorded.
     graph: Option<ExecutableGraph>,
 }
 
@@ -69,8 +73,8 @@ pub(crate) struct CudaMemory {
     /// Addresses for the run being started; kept here, so that a run allocates nothing.
     pub addresses: Addresses,
     pinned: Pinned,
-    /// Whether a thread sleeps while it reads: many wait next to the few whose work is always urgent. Then the
-    /// event on which it sleeps, once there is one.
+    /// Whether a thread sleeps while it reads: many wait next to the few whose work is always urgent. Then
+    /// the event on which it sleeps, once there is one.
     sleeps: bool,
     done: Option<Event>,
     later: Pending<Later>,
@@ -80,6 +84,7 @@ pub(crate) struct CudaMemory {
 impl CudaMemory {
     pub fn new(core: &Arc<Core>, urgent: bool) -> Self {
         let context = &core.context;
+        core.memories.fetch_add(1, Ordering::Relaxed);
         CudaMemory {
             core: core.clone(),
             urgent,
@@ -148,8 +153,8 @@ impl CudaMemory {
         Ok(pointer)
     }
 
-    /// As [`CudaMemory::ensure`] for several buffers, with one allocation for those that are not there. If they
-    /// are about to be cleared, they need no zeros.
+    /// As [`CudaMemory::ensure`] for several buffers, with one allocation for those that are not there. If
+    /// they are about to be cleared, they need no zeros.
     fn ensure_all(&mut self, buffers: &[(&str, DType, &Shape)], zeros: bool) -> Result<(), DeviceError> {
         let bytes_of =
             |(_, dtype, shape): &(&str, DType, &Shape)| dtype.bytes_of(shape).next_multiple_of(ALIGNMENT);
@@ -244,8 +249,9 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Runs work that was given its addresses. What runs `again` is recorded as a graph, and so is what has run
-    /// at these addresses before: the first time, recording would take longer than the work.
+    /// Runs work that was given its addresses. What runs `again` is recorded as a graph, and so is what has
+    /// run at these addresses before. With many callers, other work starts its kernels one by one: to record
+    /// it takes longer, and the driver lets one thread at a time do it.
     pub fn launch(
         &mut self,
         (plan, what): (&str, Recording),
@@ -255,7 +261,8 @@ impl CudaMemory {
     ) -> Result<(), DeviceError> {
         self.stream()?;
         let found = self.graphs.iter().position(|g| g.what == what && g.addresses == *addresses);
-        let ran = found.is_some() || again;
+        let is_quiet = self.core.memories.load(Ordering::Relaxed) <= FEW_MEMORIES;
+        let records = found.is_some() || again || is_quiet;
         let mut known = match found {
             Some(i) => self.graphs.remove(i),
             None => {
@@ -270,7 +277,7 @@ impl CudaMemory {
         let stream = self.made_stream().expect("asked for above");
         match &known.graph {
             Some(graph) => stream.launch(graph)?,
-            None if !ran => work(stream)?,
+            None if !records => work(stream)?,
             None => {
                 let start = Instant::now();
                 let graph = stream.capture(|| work(stream))?;
@@ -332,6 +339,7 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
+        self.core.memories.fetch_sub(1, Ordering::Relaxed);
         // Nothing may be freed while it is in use; a lost device uses nothing.
         for stream in self.streams.iter().flatten() {
             let _ = stream.synchronize();

@@ -4,7 +4,7 @@ use crate::driver::{Context, Driver};
 use crate::kernels::Kernels;
 use orate_graph::PrecisionPolicy;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Parts of the device that models, executables and memories share.
 pub(crate) struct Core {
@@ -14,6 +14,8 @@ pub(crate) struct Core {
     pub driver: Driver,
     /// Reason why compiled kernels could not be stored.
     pub cache_problem: Option<String>,
+    /// Memories that are alive.
+    pub memories: AtomicUsize,
     ids: AtomicU64,
 }
 
@@ -25,7 +27,15 @@ impl Core {
         driver: Driver,
         cache_problem: Option<String>,
     ) -> Self {
-        Core { kernels, context, policy, driver, cache_problem, ids: AtomicU64::new(0) }
+        Core {
+            kernels,
+            context,
+            policy,
+            driver,
+            cache_problem,
+            memories: AtomicUsize::new(0),
+            ids: AtomicU64::new(0),
+        }
     }
 
     /// Returns an id that is unique among executables of this device.

@@ -35,7 +35,8 @@ const SPLITS: usize = 8;
 /// Fewest ops that are worth a launch of their own kind.
 const LEAST: usize = 3;
 
-/// Keys that a block has in flight, by heads of queries for one of keys: what a block of its own has no use for.
+/// Keys that a block has in flight, by heads of queries for one of keys: what a block of its own has no use
+/// for.
 const KEYS_AT_ONCE: [usize; 2] = [64, 32];
 
 /// Bytes before the slots: number of the last run, and blocks that have finished.

@@ -68,8 +68,8 @@ pub(super) fn work(o: &Operands<'_>, rules: &SampleRules) -> Work {
     }
 }
 
-/// Lets kernels that draw ids also read the rows of a table that these select, and add them up, where this comes
-/// next: a launch takes longer than such a row.
+/// Lets kernels that draw ids also read the rows of a table that these select, and add them up, where this
+/// comes next: a launch takes longer than such a row.
 pub(crate) fn join_rows(works: &mut Vec<(usize, Work)>) {
     let mut at = 0;
     while at < works.len() {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a chunk of later sound waits for others, for each of its frames, and for how many: the sound before
-/// it takes much longer, and eight chunks in one run take half the time of eight runs.
+/// How long a chunk of later sound waits for others, for each of its frames, and for how many: the sound
+/// before it takes much longer, and eight chunks in one run take half the time of eight runs.
 const LATER: Patience = Patience { time: Duration::from_millis(2), enough: ROWS };
 
 /// Fewest utterances for which chunks wait: with less, few come within this time.
