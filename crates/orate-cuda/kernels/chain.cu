@@ -21,6 +21,8 @@
 #define DEPTH 8
 #define BLOCK 512
 #define STAGE (DEPTH * BLOCK)
+// Elements of K in a stage.
+#define WIDTH (16 * DEPTH)
 #define STAGES 32
 // Most stages of K of both rows of x, and words of one of a row: those of 128 halves, and some to spare, so
 // that rows are in banks of their own.
@@ -262,7 +264,7 @@ template <int LINES>
 DEVICE Moments take_part(const Op& op, Shared& s, u32 run) {
     bool are_halves = op.x_form == HALVES, norms = op.norm, centers = op.shift;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = op.rows, width = op.k;
-    int columns = columns_of(op), own = ((width + 127) / 128 - warp + WARPS - 1) / WARPS;
+    int columns = columns_of(op), own = ((width + WIDTH - 1) / WIDTH - warp + WARPS - 1) / WARPS;
     int lines = own * rows * (are_halves ? 1 : 2);
     Moments m = {{0.0f, 0.0f}, {0.0f, 0.0f}};
 #pragma unroll 1
@@ -276,7 +278,7 @@ DEVICE Moments take_part(const Op& op, Shared& s, u32 run) {
             int piece = are_halves ? first + i : (first + i) / 2;
             int place = are_halves ? 4 * lane : 64 * (i % 2) + 2 * lane;
             int row = rows == 2 ? piece % 2 : 0, stage = warp + WARPS * (rows == 2 ? piece / 2 : piece);
-            int column = 128 * stage + place;
+            int column = WIDTH * stage + place;
             at[i] = (row * width + column) / (are_halves ? 4 : 2);
             to[i] = SPAN * (stage * columns + row) + place / 2;
             is[i] = column < width;
@@ -321,8 +323,8 @@ DEVICE Moments take_part(const Op& op, Shared& s, u32 run) {
                 for (int i = 0; i < LINES; i++)
                     if (is[i] && (rows == 1 || i / 2 == row))
                         sum += __uint_as_float(v[i].x) + __uint_as_float(v[i].z);
-                int last = 128 * (warp + WARPS * (own - 1)) + 128;
-                m.mean[row] = __fdividef(warp_sum(sum), 128 * own - max(last - width, 0));
+                int last = WIDTH * (warp + WARPS * (own - 1)) + WIDTH;
+                m.mean[row] = __fdividef(warp_sum(sum), WIDTH * own - max(last - width, 0));
             }
         }
 #pragma unroll
@@ -451,8 +453,8 @@ DEVICE void multiply(const Op& op, Shared& s, u32 run, int turn, u32& next) {
     }
     if (op.norm) {
         int stages_of_warp = (stages - (int)warp + WARPS - 1) / WARPS;
-        int last = 128 * ((int)warp + WARPS * (stages_of_warp - 1)) + 128;
-        int count = stages_of_warp > 0 ? 128 * stages_of_warp - max(last - op.k, 0) : 0;
+        int last = WIDTH * ((int)warp + WARPS * (stages_of_warp - 1)) + WIDTH;
+        int count = stages_of_warp > 0 ? WIDTH * stages_of_warp - max(last - op.k, 0) : 0;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             if (i == rows) break;

@@ -170,7 +170,7 @@ DEVICE void clear_bins(Shared& s) {
     if (threadIdx.x == 0) s.listed = 0;
 }
 
-// The k-th largest number, as `ordered`; `least` if there are not so many above it. Bins are clear.
+// The k-th largest number, as `ordered`, or `least` if fewer than k ids reach that. The bins must be empty.
 DEVICE u32 kth(const float* x, int ids, u32 k, float largest, u32 least, Shared& s) {
     Distances distances(largest);
     u32 own = 0;
