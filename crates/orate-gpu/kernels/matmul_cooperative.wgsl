@@ -5,8 +5,8 @@ enable wgpu_cooperative_matrix;
 // over the threads of a subgroup and multiplied by one instruction, on GPUs with such units. Both operands
 // are f16, sums are f32. Widths and channels are multiples of 4.
 //
-// The weight is stored as f16, padded with zeros as in matmul.wgsl; x is rounded to f16 on its way to
-// workgroup memory. A workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group
+// The weight is padded with zeros as in matmul.wgsl. It is stored as f16, or with BLOCKS in a format of
+// weight.wgsl and rounded to f16 on its way to workgroup memory, as x is. A workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group
 // multiplies BK, and each of its subgroups computes FM × FN fragments of the BM × BN results. The groups'
 // sums are added in workgroup memory in a fixed order, one row of a subgroup's fragments and CN columns of
 // them at a time.
@@ -15,7 +15,17 @@ enable wgpu_cooperative_matrix;
 // the end are read at the beginning.
 
 //@ include product
+//@ if BLOCKS
+//@ include weight
+
+// Four columns of row `k`, and their scales.
+fn load_b(weight: u32, k: u32, quad: u32, stride: u32) -> Stored {
+    let scales = scales_at(weight, k, p.k, stride) + 2u * quad;
+    return stored_at(numbers_at(weight, k, quad, p.k, stride), scales, p.k, stride);
+}
+//@ else
 @group(1) @binding(0) var<storage, read> matrix: array<vec4<f16>>;
+//@ end
 
 alias Left = coop_mat${FRAGMENT}x${FRAGMENT}<f16, A>;
 alias Right = coop_mat${FRAGMENT}x${FRAGMENT}<f16, B>;
@@ -97,8 +107,11 @@ fn main(
 //@ for i B_LOADS
     let b_row_${i} = (lane + ${i}u * ${THREADS}u) / (${BN}u / 4u);
     let b_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${BN}u / 4u);
-    let b_from_${i} =
-        (weight + b_row_${i} * stride + min(first_col + b_quad_${i} * 4u, stride - 4u)) / 4u;
+    let b_col_${i} = min(first_col + b_quad_${i} * 4u, stride - 4u) / 4u;
+//@ if BLOCKS
+//@ else
+    let b_from_${i} = (weight + b_row_${i} * stride) / 4u + b_col_${i};
+//@ end
     let b_to_${i} = b_row_${i} * B_STRIDE + b_quad_${i};
 //@ end
 
@@ -108,7 +121,11 @@ fn main(
 //@ for u AHEAD
     let k_${u} = min(${u}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
+//@ if BLOCKS
+    var b_next_${u}_${i} = load_b(weight, k_${u} + b_row_${i}, b_col_${i}, stride);
+//@ else
     var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * (stride / 4u)];
+//@ end
 //@ end
 //@ for i A_LOADS
     var a_next_${u}_${i} = load_a(a_from_${i}, k_${u} + a_quad_${i} * 4u);
@@ -142,12 +159,20 @@ fn main(
             a_tile[a_to_${i}] = vec4<f16>(a_next_${u}_${i});
 //@ end
 //@ for i B_LOADS
+//@ if BLOCKS
+            b_tile[b_to_${i}] = vec4<f16>(widen(b_next_${u}_${i}));
+//@ else
             b_tile[b_to_${i}] = b_next_${u}_${i};
+//@ end
 //@ end
             workgroupBarrier();
             let k = min(slice + ${u}u + ${AHEAD}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
+//@ if BLOCKS
+            b_next_${u}_${i} = load_b(weight, k + b_row_${i}, b_col_${i}, stride);
+//@ else
             b_next_${u}_${i} = matrix[b_from_${i} + k * (stride / 4u)];
+//@ end
 //@ end
 //@ for i A_LOADS
             a_next_${u}_${i} = load_a(a_from_${i}, k + a_quad_${i} * 4u);

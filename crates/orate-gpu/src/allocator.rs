@@ -3,6 +3,11 @@
 /// Alignment of ranges in bytes.
 pub(crate) const UNIT: u64 = 256;
 
+/// Size of the range of `bytes` bytes.
+pub(crate) fn size_of_range(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(UNIT)
+}
+
 /// Bytes `offset .. offset + size` of the buffer; both are multiples of [`UNIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
@@ -28,9 +33,14 @@ impl Allocator {
         self.taken.iter().map(|r| r.size).sum()
     }
 
+    /// Bytes that are not allocated, in one piece or several.
+    pub fn free_bytes(&self) -> u64 {
+        self.size - self.used()
+    }
+
     /// Allocates `bytes` if there is a free range for them.
     pub fn take(&mut self, bytes: u64) -> Option<Range> {
-        let size = bytes.max(1).next_multiple_of(UNIT);
+        let size = size_of_range(bytes);
         let mut offset = 0;
         let mut at = self.taken.len();
         for (i, r) in self.taken.iter().enumerate() {

@@ -28,7 +28,7 @@ pub(crate) struct Gpu {
     pub subgroups: bool,
     /// Threads per subgroup, if kernels may use subgroups and all have the same size.
     pub lanes: Option<usize>,
-    /// Cooperative matrices for f16 matmuls, if the policy asks for f16.
+    /// Cooperative matrices for f16 matmuls, if the policy asks for f16 or blocks.
     pub matrices: Option<Matrices>,
     pub timestamps: bool,
     /// Largest buffer that a kernel can access.
@@ -63,7 +63,7 @@ impl Gpu {
         }
         let limits = adapter.limits();
         let found = Matrices::of(adapter);
-        let matrices = found.filter(|_| policy.precision == Precision::F16);
+        let matrices = found.filter(|_| policy.precision == Precision::F16 || policy.precision.block() > 1);
         if let (Some(unused), None) = (found, matrices) {
             info.features.retain(|f| *f != unused.feature());
         }

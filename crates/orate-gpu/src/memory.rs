@@ -1,6 +1,6 @@
 //! Memory of a session: one buffer, which contains named values and the arena of temporaries.
 
-use crate::allocator::{Allocator, Range, UNIT};
+use crate::allocator::{Allocator, Range, UNIT, size_of_range};
 use crate::gpu::Gpu;
 use crate::places::{Places, Scalars};
 use crate::staging::Staging;
@@ -10,10 +10,25 @@ use orate_graph::{
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoderDescriptor, SubmissionIndex};
 
 /// Minimum size of a session's buffer in bytes.
 const SMALLEST: u64 = 1 << 20;
+
+/// Size from which a buffer is no longer made a power of two: only a quarter is to spare, and a multiple of
+/// [`STEP_OF_LARGE`].
+const LARGE: u64 = 256 << 20;
+/// See [`LARGE`].
+const STEP_OF_LARGE: u64 = 64 << 20;
+
+/// Size of a buffer in which `needed` bytes are used.
+fn roomy(needed: u64) -> u64 {
+    match needed {
+        0..LARGE => needed.next_power_of_two().max(SMALLEST),
+        _ => (needed + needed / 4).next_multiple_of(STEP_OF_LARGE),
+    }
+}
 
 /// Maximum plans whose places are cached; those of the least recently used are dropped.
 const PLACES_KEPT: usize = 64;
@@ -128,25 +143,42 @@ impl GpuMemory {
 
     /// Creates the named value, or resizes it to fit. Its content is lost if the size changes.
     pub(crate) fn ensure(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        let bytes = dtype.bytes_of(shape) as u64;
-        if let Some(s) = self.stored.get_mut(name) {
-            if s.range.size >= bytes && bytes.max(1).next_multiple_of(UNIT) == s.range.size {
-                if s.dtype != dtype || s.shape != *shape {
-                    (s.dtype, s.shape) = (dtype, shape.clone());
-                    self.places.clear();
-                }
-                return Ok(());
-            }
-            self.places.clear();
-            let old = s.range;
-            self.stored.remove(name);
-            if let Some(s) = &mut self.session {
-                s.places.free(old);
-            }
+        if self.fits(name, dtype, shape) {
+            return Ok(());
         }
-        let range = self.take(bytes)?;
+        let range = self.take(dtype.bytes_of(shape) as u64)?;
         self.stored.insert(name.to_owned(), Stored { dtype, shape: shape.clone(), range });
         Ok(())
+    }
+
+    /// [`Self::ensure`] for several values: the buffer grows once for all of them.
+    fn ensure_all(&mut self, values: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
+        let mut more = 0;
+        for (name, dtype, shape) in values {
+            if !self.fits(name, *dtype, shape) {
+                more += size_of_range(dtype.bytes_of(shape) as u64);
+            }
+        }
+        if more > self.session.as_ref().map_or(0, |s| s.places.free_bytes()) {
+            self.rebuild(more, &[])?;
+        }
+        values.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape))
+    }
+
+    /// Whether the named value has a range of the right size, which gets the type and shape. If the size
+    /// differs, the value is dropped.
+    fn fits(&mut self, name: &str, dtype: DType, shape: &Shape) -> bool {
+        let Some(s) = self.stored.get_mut(name) else { return false };
+        let fits = size_of_range(dtype.bytes_of(shape) as u64) == s.range.size;
+        if !fits || s.dtype != dtype || s.shape != *shape {
+            (s.dtype, s.shape) = (dtype, shape.clone());
+            self.places.clear();
+        }
+        if let (false, Some(session), Some(old)) = (fits, &mut self.session, self.stored.get(name)) {
+            session.places.free(old.range);
+            self.stored.remove(name);
+        }
+        fits
     }
 
     /// Allocates a range of the buffer, which grows if necessary.
@@ -163,6 +195,7 @@ impl GpuMemory {
     /// content of the arena is lost.
     fn rebuild(&mut self, bytes: u64, extended: &[Extension<'_>]) -> Result<(), DeviceError> {
         let _inside = self.gpu.enter()?;
+        let began = Instant::now();
         let used = self.session.as_ref().map_or(0, |s| s.places.used());
         let more = |e: &Extension<'_>| e.size.next_multiple_of(UNIT).saturating_sub(e.old_size);
         let needed = used + bytes.next_multiple_of(UNIT) + extended.iter().map(more).sum::<u64>();
@@ -170,7 +203,7 @@ impl GpuMemory {
         if needed > largest {
             return Err(self.gpu.out_of_memory(needed - used));
         }
-        let size = needed.next_power_of_two().max(SMALLEST).min(largest);
+        let size = roomy(needed).min(largest);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let buffer = self.gpu.buffer("session", size, usage)?;
         self.counters.allocations += 1;
@@ -201,6 +234,7 @@ impl GpuMemory {
         self.gpu.queue.submit([encoder.finish()]);
         let bind_group = self.gpu.bind("session", &self.gpu.session_layout, &[&buffer]);
         self.session = Some(AtHome::new(Session { buffer, bind_group, places }));
+        tracing::debug!(size, used, elapsed = ?began.elapsed(), "a session has another buffer");
         self.gpu.check()
     }
 
@@ -381,7 +415,7 @@ impl Memory for GpuMemory {
     fn clear_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
         let _inside = self.gpu.enter()?;
         // All values get their ranges before any is cleared, as the buffer may grow meanwhile.
-        buffers.iter().try_for_each(|(name, dtype, shape)| self.ensure(name, *dtype, shape))?;
+        self.ensure_all(buffers)?;
         let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor { label: None });
         for (name, ..) in buffers {
             if let (Some(session), Some(s)) = (&self.session, self.stored.get(*name)) {
@@ -393,8 +427,12 @@ impl Memory for GpuMemory {
     }
 
     fn reserve(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
+        self.reserve_all(&[(name, dtype, shape)])
+    }
+
+    fn reserve_all(&mut self, buffers: &[(&str, DType, &Shape)]) -> Result<(), DeviceError> {
         let _inside = self.gpu.enter()?;
-        self.ensure(name, dtype, shape)
+        self.ensure_all(buffers)
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {

@@ -274,7 +274,7 @@ fn time_cooperative(shapes: &[Shape]) {
             t.shared(has) <= bench.gpu.workgroup_bytes as usize
                 && s.k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has))
         });
-        let variant = |t: &cooperative::Tile| cooperative::variant(*t, has, conv, false, &e);
+        let variant = |t: &cooperative::Tile| cooperative::variant((*t, has), Element::F16, conv, false, &e);
         bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
         for t in candidates {
             let Some(us) = bench.time(variant(&t), s, t.results(has)) else { continue };

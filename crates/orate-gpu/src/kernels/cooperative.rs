@@ -1,9 +1,10 @@
 //! Matmuls on cooperative matrices: selection of the tile.
 
+use super::matmul::stored;
 use super::operands::activation;
 use crate::adapters::Matrices;
 use crate::variant::Variant;
-use crate::weights::PADDING;
+use crate::weights::{Element, PADDING};
 use orate_graph::{Edges, Epilogue};
 
 /// Tiling of a workgroup; see the kernel. Sizes are in fragments (the rows, columns or terms of one matrix),
@@ -118,12 +119,18 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
-/// Kernel for a tile, with everything fused into it. `conv` are the edges of a convolution; with `parts`, it
-/// multiplies by several weights.
-pub(super) fn variant(t: Tile, has: Matrices, conv: Option<Edges>, parts: bool, e: &Epilogue) -> Variant {
+/// Kernel for a tile and a weight format, with everything fused into it. `conv` are the edges of a
+/// convolution; with `parts`, it multiplies by several weights.
+pub(super) fn variant(
+    (t, has): (Tile, Matrices),
+    element: Element,
+    conv: Option<Edges>,
+    parts: bool,
+    e: &Epilogue,
+) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
     let share = t.meeting(has).into_iter().product::<usize>().div_ceil(4 * threads);
-    let v = Variant::new("matmul_cooperative")
+    let v = stored(Variant::new("matmul_cooperative"), element)
         .number("FRAGMENT", has.fragment)
         .number("BM", bm)
         .number("BN", bn)

@@ -6,7 +6,7 @@ use crate::adapters::Matrices;
 use crate::variant::Variant;
 use crate::weights::Element;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use orate_graph::blocks::BlockFormat;
+use orate_graph::blocks::{BlockFormat, SuperFormat};
 use orate_graph::{Activation, AttentionMask, DType, Edges, Epilogue, First, Padding, Weight};
 
 fn activations() -> Vec<Option<Activation>> {
@@ -114,6 +114,8 @@ fn variants() -> Vec<Variant> {
     }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
     let elements = [Element::F32, Element::F16, Element::Bf16, blocks[0], blocks[1]];
+    let supers = [SuperFormat::Q6K, SuperFormat::Q5K, SuperFormat::Q4K].map(Element::Super);
+    let halved = [Element::F16].into_iter().chain(blocks).chain(supers);
     for (activation, element) in activations().into_iter().zip(elements.into_iter().cycle()) {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
@@ -155,9 +157,11 @@ fn variants() -> Vec<Variant> {
             assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation, residual: fused };
-            all.push(cooperative::variant(tile, has, conv, false, &e));
-            if conv.is_none() && !fused {
-                all.push(cooperative::variant(tile, has, conv, true, &e));
+            for element in halved.clone() {
+                all.push(cooperative::variant((tile, has), element, conv, false, &e));
+                if conv.is_none() && !fused {
+                    all.push(cooperative::variant((tile, has), element, conv, true, &e));
+                }
             }
         }
     }

@@ -148,6 +148,25 @@ fn values_survive_growth_and_go_when_forgotten() {
     assert_eq!(read(m.as_mut(), "large"), [5.0]);
 }
 
+/// A batch of callers has some sixty caches, together up to gigabytes.
+#[test]
+fn the_buffer_grows_once_for_all_that_is_reserved() {
+    let device = common::device();
+    let mut m = device.memory();
+    m.write_f32("stays", &[2].into(), &[3.0, 4.0]).expect("writes");
+    let names: Vec<String> = (0..20).map(|i| format!("cache.{i}")).collect();
+    for rows in [1_000, 4_000, 500] {
+        let before = m.counters().allocations;
+        let shape = [rows, 64].into();
+        let all: Vec<_> = names.iter().map(|name| (name.as_str(), DType::F32, &shape)).collect();
+        m.clear_all(&all).expect("has room");
+        let made = m.counters().allocations - before;
+        assert!(made <= 1, "{made} buffers for {rows} rows");
+        assert_eq!(read(m.as_mut(), "stays"), [3.0, 4.0], "{rows} rows");
+        assert_eq!(read(m.as_mut(), "cache.19"), vec![0.0; rows * 64]);
+    }
+}
+
 #[test]
 fn mistakes_are_errors() {
     let device = common::device();

@@ -7,7 +7,8 @@ use crate::common::raw;
 use crate::qwen3::{bench, clear, open as open_device};
 use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision};
 use orate_graph::{CacheFormat, DType, Graph, Memory, Plan};
-use orate_models::chatterbox::{Files, t3};
+use orate_models::chatterbox::flow_encoder::{FRAME_LENGTHS, Rows};
+use orate_models::chatterbox::{Files, estimator, t3};
 use orate_testing::checkpoints::{write_chatterbox, write_chatterbox_as};
 use std::time::Duration;
 
@@ -134,6 +135,36 @@ fn bench_of_a_code() {
                     memory.write_i32("position", &position.shape, &rows).expect("fits");
                 };
                 let what = format!("{} {variant}: a code of {batch}", device.describe());
+                bench(&what, &*device, graph, start);
+            }
+        }
+    }
+}
+
+/// How long a step of the flow takes at released sizes, for several callers of 4 seconds after a prompt of 10.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_a_step() {
+    const CODES: usize = 352;
+    for variant in ["turbo", "en"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox_as(folder.path(), variant, "full", DType::BF16).expect("the folder is writable");
+        let config = Files::open(folder.path()).expect("opens").s3gen.estimator;
+        for device in devices() {
+            let device = open_device(device, Precision::Bf16);
+            for rows in [1, 4, 16] {
+                let mut graph = Graph::new("estimator");
+                let all = Rows { rows, codes: CODES, is_padded: true };
+                estimator::step(&mut graph, &config, all, 2).expect("consistent");
+                let start = |memory: &mut dyn Memory, plan: &Plan| {
+                    clear(memory, plan);
+                    let rows = rows * config.rows();
+                    let lengths = vec![2 * CODES as i32; rows];
+                    memory.write_i32(FRAME_LENGTHS, &[rows].into(), &lengths).expect("fits");
+                    memory.set_index(estimator::STEP, 0);
+                    estimator::GUIDANCE.into_iter().for_each(|name| memory.set_scalar(name, 1.0));
+                };
+                let what = format!("{} {variant}: a step of {rows}", device.describe());
                 bench(&what, &*device, graph, start);
             }
         }
