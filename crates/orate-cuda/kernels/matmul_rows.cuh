@@ -20,8 +20,12 @@ struct Results {
         activation = n < a.first ? a.activation : NONE, slope = activation == PRELU ? *a.slope : 0.0f;
     }
 
-    __device__ __forceinline__ void store(int r, float4 sum) const {
-        float4 after = four(residual ? residual + (size_t)r * end : 0, n, end);
+    // What is added to row r at the end.
+    __device__ __forceinline__ float4 addend(int r) const {
+        return four(residual ? residual + (size_t)r * end : 0, n, end);
+    }
+
+    __device__ __forceinline__ void store(int r, float4 sum, float4 after) const {
         add(sum, bias);
         float y[4] = {sum.x, sum.y, sum.z, sum.w};
         activate(activation, y, slope);
@@ -72,18 +76,20 @@ struct Stores {
         return first_channel(a, four) < a.n && !(is_gated(a) && four >= OF_ROW / 2);
     }
 
-    // `sum(four)` is the sum of four channels of row r.
+    // `sum(four)` is the sum of four channels of row r, `after` what is added to it.
     template <typename Sum>
-    __device__ __forceinline__ void store(int r, int four, Sum sum) const {
+    __device__ __forceinline__ void store(int r, int four, Sum sum, float4 after) const {
         if (PARTS && HALVES && gated) results.store_gated(r, sum(four), sum(four + OF_ROW / 2));
-        else results.store(r, sum(four));
+        else results.store(r, sum(four), after);
     }
 };
 
 // Stores the sums of a block, which has CHANNELS_OF_BLOCK channels by ROWS rows, of which those before `end`
 // exist. `sums` is [GROUPS, ROWS, CHANNELS_OF_BLOCK + 4] in shared memory: neighboring rows are in other
-// banks. Sums of groups are added in order. Waits until all threads of the block have written theirs.
-template <int GROUPS, int CHANNELS_OF_BLOCK, int ROWS, int THREADS, bool PARTS, bool HALVES = false>
+// banks. Sums of groups are added in order. Addends of TOGETHER rows of a thread are on their way together.
+// Waits until all threads of the block have written their sums.
+template <int GROUPS, int CHANNELS_OF_BLOCK, int ROWS, int THREADS, bool PARTS, bool HALVES = false,
+          int TOGETHER = 2>
 DEVICE void store_rows(const Args& a, const float* sums, int first_row, int end) {
     typedef Stores<CHANNELS_OF_BLOCK, PARTS, HALVES> S;
     constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
@@ -91,15 +97,26 @@ DEVICE void store_rows(const Args& a, const float* sums, int first_row, int end)
     S stores(a, four);
     __syncthreads();
     if (!S::has(a, four)) return;
-#pragma unroll 2
-    for (int row = threadIdx.x / S::OF_ROW; row < end; row += THREADS / S::OF_ROW)
-        stores.store(first_row + row, four, [&](int four) {
-            const float* sum = sums + row * WIDTH + 4 * four;
-            float4 all = *(const float4*)sum;
+    constexpr int APART = THREADS / S::OF_ROW;
+    for (int start = threadIdx.x / S::OF_ROW; start < end; start += TOGETHER * APART) {
+        float4 after[TOGETHER];
 #pragma unroll
-            for (int i = 1; i < GROUPS; i++) add(all, *(const float4*)(sum + i * ROWS * WIDTH));
-            return all;
-        });
+        for (int j = 0; j < TOGETHER; j++)
+            after[j] = stores.results.addend(first_row + min(start + j * APART, end - 1));
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++) {
+            int row = start + j * APART;
+            if (row >= end) break;
+            auto sum = [&](int four) {
+                const float* sum = sums + row * WIDTH + 4 * four;
+                float4 all = *(const float4*)sum;
+#pragma unroll
+                for (int i = 1; i < GROUPS; i++) add(all, *(const float4*)(sum + i * ROWS * WIDTH));
+                return all;
+            };
+            stores.store(first_row + row, four, sum, after[j]);
+        }
+    }
 }
 
 // The same for a cluster of blocks that share K. Each block adds its sums, and gives each row to the block
@@ -127,11 +144,14 @@ DEVICE void store_shared_rows(const Args& a, const float* sums, float* inbox, in
     cluster_arrive();
     cluster_wait();
     if (!S::has(a, four)) return;
-    for (int slot = threadIdx.x / S::OF_ROW; slot * blocks + rank < end; slot += THREADS / S::OF_ROW)
-        stores.store(first_row + slot * blocks + rank, four, [&](int four) {
+    for (int slot = threadIdx.x / S::OF_ROW; slot * blocks + rank < end; slot += THREADS / S::OF_ROW) {
+        int row = first_row + slot * blocks + rank;
+        auto sum = [&](int four) {
             const float* from = inbox + slot * CHANNELS_OF_BLOCK + 4 * four;
             float4 all = *(const float4*)from;
             for (u32 i = 1; i < blocks; i++) add(all, *(const float4*)(from + i * apart));
             return all;
-        });
+        };
+        stores.store(row, four, sum, stores.results.addend(row));
+    }
 }

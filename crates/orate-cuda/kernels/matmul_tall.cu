@@ -125,7 +125,10 @@ extern "C" __global__ void __launch_bounds__(32 * SIDE, TOGETHER_TALL) matmul_ta
     Results<false, false> results(a, n);
     // The epilogue of each sum is long; unrolled further it would exceed the instruction cache.
 #pragma unroll 2
-    for (; t < end; t += 4, from += 4 * STRIDE) results.store(sequence * a.time + t, *(const float4*)from);
+    for (; t < end; t += 4, from += 4 * STRIDE) {
+        int r = sequence * a.time + t;
+        results.store(r, *(const float4*)from, results.addend(r));
+    }
 }
 
 #endif

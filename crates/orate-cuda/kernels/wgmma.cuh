@@ -60,15 +60,30 @@ enum Sum { SET, ADD };
 // Lines are rows of 64 of K each or, transposed, of 64 rows for one of K.
 enum Right { ROWS_OF_K, COLUMNS_OF_K };
 
+#define FOUR(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define OPERAND(v) "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+
 // 64 channels by 64 rows by 16 of K: 8 rows in each of `c`.
 template <Sum SUM, Right RIGHT>
 DEVICE void multiply_64(float (&c)[8][4], const uint4& left, u64 right) {
-#define FOUR(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." HALF "." HALF " "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
                  "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, %37, 1, 1, %38;"
                  : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
-                 : "r"(left.x), "r"(left.y), "r"(left.z), "r"(left.w), "l"(right), "n"((int)SUM), "n"((int)RIGHT));
-#undef FOUR
+                 : OPERAND(left), "l"(right), "n"((int)SUM), "n"((int)RIGHT));
 }
 
+// Adds 64 channels by 128 rows by 16 of K, whose lines are rows.
+DEVICE void multiply_128(float (&c)[16][4], const uint4& left, u64 right) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"
+                 "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                 "{%64,%65,%66,%67}, %68, 1, 1, 1, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7),
+                   FOUR(8), FOUR(9), FOUR(10), FOUR(11), FOUR(12), FOUR(13), FOUR(14), FOUR(15)
+                 : OPERAND(left), "l"(right));
+}
+
+#undef FOUR
+#undef OPERAND

@@ -184,6 +184,15 @@ pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
     ["matmul_warpgroup_1", "matmul_warpgroup_1_conv"],
 ];
 
+/// The same of very many rows that are stored in 16 bits.
+pub(crate) const WARPGROUP_ROWS: &str = "matmul_warpgroup_rows";
+
+/// Kernels of the program for warpgroups.
+const WARPGROUPS: [&str; 7] = {
+    let [[a, b], [c, d], [e, f]] = WARPGROUP;
+    [a, b, c, d, e, f, WARPGROUP_ROWS]
+};
+
 /// Matmuls and attention of one or two rows in one launch.
 pub(crate) const CHAIN: &str = "chain";
 
@@ -270,7 +279,7 @@ pub(crate) fn wide_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
-/// Name of the program with [`WARPGROUP`] in this precision; only those of 16 bits have one.
+/// Name of the program with [`WARPGROUP`] and [`WARPGROUP_ROWS`] in this precision; only those of 16 bits have one.
 pub(crate) fn warpgroup_program(precision: Precision) -> Option<&'static str> {
     match precision {
         Precision::F16 => Some("matmul_warpgroup-f16"),
@@ -373,7 +382,7 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let tall = program(tall_program(precision), with!("matmul_tall.cu"), &[TALL]);
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
     let of_warpgroups = with!("wgmma.cuh" | "matmul_warpgroup.cu");
-    let warpgroup = program(warpgroup_program(precision), of_warpgroups, WARPGROUP.as_flattened());
+    let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
     [source].into_iter().chain(tall).chain(wide).chain(warpgroup)
 }
 

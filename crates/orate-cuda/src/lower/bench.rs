@@ -3,7 +3,9 @@
 //! `tiles_of_attention`.
 
 use super::attention::{Attention, Tile};
-use super::cuts::{Block, CHANNELS, Kind, Sizes, Tiling, WARPS, blocks, estimate, product_shared, tiling};
+use super::cuts::{
+    Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_of_very_many, blocks, estimate, product_shared, tiling,
+};
 use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product};
 use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
@@ -246,14 +248,16 @@ fn results_of_blocks(
     let mut random = orate_testing::Random::new(5);
     let mut floats = |count| random.floats(count, -1.0, 1.0);
     let bytes = |x: Vec<f32>| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-    let x = buffer(&bytes(floats(rows * k)));
     let half = |x: f32| match precision {
         Precision::F16 => half::f16::from_f32(x).to_bits(),
         _ => half::bf16::from_f32(x).to_bits(),
     };
+    let halves = |x: &[f32]| x.iter().flat_map(|x| half(*x).to_le_bytes()).collect::<Vec<u8>>();
+    let x = floats(rows * k);
+    let (rounded, x) = (buffer(&halves(&x)), buffer(&bytes(x)));
     // In whatever order the kernels read them, all read the same.
     let w = floats(k.next_multiple_of(16) * n.next_multiple_of(CHANNELS));
-    let w = buffer(&w.into_iter().flat_map(|x| half(x).to_le_bytes()).collect::<Vec<u8>>());
+    let w = buffer(&halves(&w));
     let out = buffer(&vec![0; 4 * rows * n]);
     let mut pointers = [Pointer::Null; 12];
     for (i, b) in [(0, &x), (1, &w), (7, &out)] {
@@ -261,11 +265,21 @@ fn results_of_blocks(
     }
     let t = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
     let tile = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
-    let others = blocks(precision, sizes, kind, &context.facts).map(|b| in_block(tile.clone(), b, sizes));
+    let others: Vec<Block> = blocks(precision, sizes, kind, &context.facts).collect();
+    let many = others.iter().find_map(|b| {
+        let slow = Block { time: f64::INFINITY, ..*b };
+        let many = block_of_very_many(slow, precision, sizes, &context.facts)?;
+        let mut work = in_block(tile.clone(), many, sizes);
+        work.pointers[0] = Pointer::Weight(rounded.pointer());
+        *work.words.last_mut().expect("there are words") = 1;
+        Some(work)
+    });
+    let others = others.into_iter().map(|b| in_block(tile.clone(), b, sizes));
     let addresses = Addresses::default();
     [tile.clone()]
         .into_iter()
         .chain(others)
+        .chain(many)
         .map(|work| {
             // SAFETY: the buffer has this size.
             unsafe { stream.clear(out.pointer(), out.bytes()).expect("clears") };

@@ -2,7 +2,8 @@
 //! `kernels/matmul_wide.cu` and `kernels/matmul_warpgroup.cu`.
 
 use super::cuts::{
-    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, block_instead, blocks, product_shared, tiling,
+    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, block_instead, block_of_very_many, blocks,
+    product_shared, tiling,
 };
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
@@ -159,10 +160,10 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let (own, gated) = (layout.own as u32, u32::from(fused.gated));
     let numbers = [activation, table_rows as u32, own, gated, bits(eps), zeros, halves];
     let work = product(precision, layout.source, layout.tiling, pointers, sizes, numbers);
-    match layout.block(precision, fused, o.facts) {
-        Some(block) => in_block(work, block, sizes),
-        None => work,
-    }
+    let Some(block) = layout.block(precision, fused, o.facts) else { return work };
+    let is_compact = o.dtype(0).is_compact() && !fused.gated;
+    let many = is_compact.then(|| block_of_very_many(block, precision, sizes, o.facts)).flatten();
+    in_block(work, many.unwrap_or(block), sizes)
 }
 
 /// A matmul with tiling `t`; `first` is the number of channels of the first joined matmul.

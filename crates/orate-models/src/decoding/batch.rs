@@ -32,6 +32,8 @@ use std::time::Instant;
 
 /// Fewest rows of a cache. More are a power of two, so that plans are few.
 const LEAST_CAPACITY: usize = 512;
+/// The same where the device has no room for these: on Vulkan a memory has 4 GiB at most.
+const TIGHT_CAPACITY: usize = 64;
 /// Fewest rows of a feed, likewise.
 const LEAST_FEED: usize = 128;
 
@@ -175,15 +177,16 @@ impl<N: Autoregressive> Batch<N> {
         let most = network.device().pacing().batch;
         let rows = std::iter::successors(Some(2), |rows| Some(2 * rows));
         for batch in rows.take_while(|rows| *rows <= most && *rows < 2 * utterances) {
-            network.frame_plan(Self::sizes(&network.facts(), batch, need), false)?;
+            network.frame_plan(Self::sizes(&network.facts(), batch, need, LEAST_CAPACITY), false)?;
         }
         Ok(())
     }
 
-    /// Sizes of a memory of `batch` rows, for utterances that need this many rows of cache and of feed.
-    fn sizes(facts: &Facts, batch: usize, (capacity, feed): (usize, usize)) -> MemorySizes {
+    /// Sizes of a memory of `batch` rows, for utterances that need this many rows of cache and of feed, with
+    /// caches of at least `least` rows.
+    fn sizes(facts: &Facts, batch: usize, (capacity, feed): (usize, usize), least: usize) -> MemorySizes {
         let most = facts.positions.max(capacity);
-        let capacity = capacity.next_power_of_two().max(LEAST_CAPACITY).min(most);
+        let capacity = capacity.next_power_of_two().max(least).min(most);
         let feed = if feed == 0 { 0 } else { feed.next_power_of_two().max(LEAST_FEED) };
         MemorySizes { batch, capacity, feed }
     }
@@ -317,7 +320,7 @@ impl<N: Autoregressive> Batch<N> {
         }
         let (live, rows) = (self.len(), self.rows());
         if live > 0 && rows > 2 && 4 * live.max(self.expected) <= rows {
-            match self.move_to(rows / 2, (0, 0)) {
+            match self.move_to(rows / 2, (0, 0), LEAST_CAPACITY) {
                 // A device without room for the smaller memory keeps the larger one.
                 Err(e) if has_no_room(&e) => {}
                 result => result?,
@@ -389,12 +392,13 @@ impl<N: Autoregressive> Batch<N> {
         if self.active().is_some_and(|m| m.live() > 0 && wanted <= m.sizes.batch && m.fits(need)) {
             return Ok(());
         }
-        let mut rows = wanted.next_power_of_two().max(2);
+        let (mut rows, mut least) = (wanted.next_power_of_two().max(2), LEAST_CAPACITY);
         loop {
-            match self.move_to(rows, need) {
+            match self.move_to(rows, need, least) {
+                Err(e) if has_no_room(&e) && least > TIGHT_CAPACITY => least = TIGHT_CAPACITY,
                 // Fewer rows may fit, as long as this utterance gets one.
                 Err(e) if has_no_room(&e) && rows / 2 >= live.max(2) => {
-                    rows /= 2;
+                    (rows, least) = (rows / 2, LEAST_CAPACITY);
                     (self.most, self.expected) = (rows, rows);
                 }
                 result => return result,
@@ -412,12 +416,13 @@ impl<N: Autoregressive> Batch<N> {
         waits
     }
 
-    /// Moves all utterances to a memory of `batch` rows that has what they and one more need.
-    fn move_to(&mut self, batch: usize, need: (usize, usize)) -> Result<(), ModelError> {
+    /// Moves all utterances to a memory of `batch` rows that has what they and one more need, with caches of
+    /// at least `least` rows if it is made.
+    fn move_to(&mut self, batch: usize, need: (usize, usize), least: usize) -> Result<(), ModelError> {
         let live = self.active().into_iter().flat_map(|m| m.rows.iter().filter(|r| r.id.is_some()));
         let need = live.fold(need, |a, r| (a.0.max(r.need.0), a.1.max(r.need.1)));
         let began = Instant::now();
-        let target = self.memory_for(batch, need)?;
+        let target = self.memory_for(batch, need, least)?;
         tracing::debug!(rows = batch, elapsed = ?began.elapsed(), "the batch has other memory");
         if target == self.active {
             return Ok(());
@@ -439,11 +444,11 @@ impl<N: Autoregressive> Batch<N> {
 
     /// The memory of `batch` rows with at least this much room, made or replaced if need be. The active one
     /// is not replaced: its utterances have yet to move, so that for a time there are two of that size.
-    fn memory_for(&mut self, batch: usize, need: (usize, usize)) -> Result<usize, ModelError> {
+    fn memory_for(&mut self, batch: usize, need: (usize, usize), least: usize) -> Result<usize, ModelError> {
         if let Some(i) = self.memories.iter().position(|m| m.sizes.batch == batch && m.fits(need)) {
             return Ok(i);
         }
-        let sizes = Self::sizes(&self.facts, batch, need);
+        let sizes = Self::sizes(&self.facts, batch, need, least);
         let plan = self.resources.network.frame_plan(sizes, false)?;
         self.keep_few(caches::bytes(plan.plan()));
         let mut memory = self.resources.memories.take();

@@ -18,7 +18,7 @@ use orate_models::qwen3_tts::{
 use orate_models::{Model, ModelError};
 use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
-use queues::{Waits, WithQueues};
+use queues::{HasRoom, Waits, WithQueues};
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier};
 
@@ -296,36 +296,66 @@ fn a_full_batch_refuses_more() {
 }
 
 fn with_queues() -> (Arc<Qwen3Tts>, Arc<Waits>) {
-    with_room_for(usize::MAX)
+    with_room_for(|_, _| true)
 }
 
-/// A model on a device that has no room for states of more than `most_rows` batch rows.
-fn with_room_for(most_rows: usize) -> (Arc<Qwen3Tts>, Arc<Waits>) {
+/// A model on a device that has room for some states only.
+fn with_room_for(has_room: HasRoom) -> (Arc<Qwen3Tts>, Arc<Waits>) {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let cpu = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("threads start");
     let files = Files::open(folder.path()).expect("a whole model");
     let waits = Arc::<Waits>::default();
-    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone(), most_rows })), waits)
+    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone(), has_room })), waits)
 }
 
 /// Callers that share frames made ahead get those that each would get alone, while others go away; the next
 /// ones find the memories of those before.
 #[test]
 fn callers_share_frames_made_ahead() {
-    share_frames(usize::MAX);
+    share_frames(|_, _| true);
 }
 
 /// The same where the device has room for no more than four rows: the others wait for one.
 #[test]
 fn callers_without_room_wait_for_others() {
-    share_frames(4);
+    share_frames(|_, shape| shape.dims()[0] <= 4);
 }
 
-fn share_frames(most_rows: usize) {
+/// Caches have rows to spare, unless those of all callers only fit without.
+#[test]
+fn caches_are_as_short_as_they_can_be_where_room_is_scarce() {
+    const CALLERS: [usize; 5] = [0, 4, 8, 12, 16];
+    for (positions, rows) in [(8 * 512, 8), (8 * 64, 8), (4 * 64, 4)] {
+        let has_room: HasRoom = match positions {
+            256 => |name, shape| !name.contains("keys") || shape.dims()[0] * shape.dims()[1] <= 256,
+            512 => |name, shape| !name.contains("keys") || shape.dims()[0] * shape.dims()[1] <= 512,
+            _ => |name, shape| !name.contains("keys") || shape.dims()[0] * shape.dims()[1] <= 4096,
+        };
+        let (model, _) = with_room_for(has_room);
+        let mut sessions = CALLERS.map(|i| started(&model, i));
+        let mut batch = model.batch().expect("talks");
+        let joined: Vec<_> = sessions.iter_mut().map_while(|s| batch.join(s).ok()).collect();
+        assert_eq!((batch.rows(), joined.len()), (rows, rows.min(CALLERS.len())), "{positions} positions");
+        let mut heard: Vec<Vec<i32>> = vec![vec![]; joined.len()];
+        while !batch.is_empty() {
+            let each = |row: RowId, step: Result<Step, ModelError>, codes: &[i32]| {
+                if step.expect("goes on") == Step::Frame {
+                    heard[joined.iter().position(|j| *j == row).expect("is one of them")].extend(codes);
+                }
+            };
+            batch.frame(each).expect("goes on");
+        }
+        for (heard, i) in heard.iter().zip(CALLERS) {
+            assert_eq!(*heard, rest_of(&mut started(&model, i)).0, "caller {i}");
+        }
+    }
+}
+
+fn share_frames(has_room: HasRoom) {
     const ALL: usize = 9;
     const GOES_AWAY: usize = 4;
-    let (model, _) = with_room_for(most_rows);
+    let (model, _) = with_room_for(has_room);
     let alone: Vec<_> = (0..ALL)
         .map(|i| {
             let mut session = started(&model, i);

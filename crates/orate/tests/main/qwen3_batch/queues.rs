@@ -26,11 +26,13 @@ impl Waits {
     }
 }
 
+pub type HasRoom = fn(&str, &Shape) -> bool;
+
 pub struct WithQueues {
     pub cpu: CpuDevice,
     pub waits: Arc<Waits>,
-    /// It has no room for states of more batch rows.
-    pub most_rows: usize,
+    /// Whether it has room for a state of this name and shape.
+    pub has_room: HasRoom,
 }
 
 impl Target for WithQueues {
@@ -49,8 +51,8 @@ impl Device for WithQueues {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        let (waits, most_rows) = (self.waits.clone(), self.most_rows);
-        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, waits, most_rows })
+        let (waits, has_room) = (self.waits.clone(), self.has_room);
+        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, waits, has_room })
     }
 
     fn threads(&self) -> usize {
@@ -79,7 +81,7 @@ struct Queue {
     memory: Box<dyn Memory>,
     under_way: usize,
     waits: Arc<Waits>,
-    most_rows: usize,
+    has_room: HasRoom,
 }
 
 impl Memory for Queue {
@@ -139,9 +141,8 @@ impl Memory for Queue {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        let rows = shape.dims()[0];
-        if rows > self.most_rows {
-            let (device, what) = (self.device().to_owned(), format!("{name} of {rows} rows"));
+        if !(self.has_room)(name, shape) {
+            let (device, what) = (self.device().to_owned(), format!("{name} of {shape}"));
             return Err(DeviceError::OutOfMemory { device, what });
         }
         self.memory.clear(name, dtype, shape)
