@@ -94,7 +94,8 @@ impl DeviceInfo {
     pub fn rounds_operands(&self, precision: Precision) -> bool {
         match precision {
             Precision::F32 => false,
-            Precision::F16 if self.has_cooperative_matrices() => true,
+            Precision::Tf32 | Precision::Bf16 => self.kind == DeviceKind::Cuda,
+            _ if self.has_cooperative_matrices() => true,
             _ => self.kind == DeviceKind::Cuda,
         }
     }
