@@ -2,7 +2,7 @@
 
 use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
-use crate::engine_report::{engine_json, note_fallbacks, note_warnings, with};
+use crate::engine_report::{engine_json, note_fallbacks, note_packing, note_warnings, with};
 use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::outputs::{self, Input};
@@ -182,6 +182,9 @@ impl<'a> Delivery<'a> {
         let delivery = Delivery { args, voice, output, engine, started, load_ms: ms(opening) };
         if !delivery.object_stands_alone() {
             note_fallbacks(&delivery.engine);
+        }
+        if !args.quiet && !args.json {
+            note_packing(&delivery.engine);
         }
         Ok(delivery)
     }

@@ -6,7 +6,7 @@
 use crate::ModelError;
 use orate_files::quoted;
 use orate_graph::Graph;
-use orate_weights::WeightSource;
+use orate_weights::{DType, WeightSource};
 use std::collections::HashSet;
 
 /// A tensor of a checkpoint.
@@ -54,7 +54,9 @@ pub fn compare(
                 misshapen.push(format!("{} is {:?} instead of {shape:?}", quoted(name), info.shape));
             }
             Some(info) if !info.dtype.is_readable_float() => {
-                not_floats.push(format!("{} is {}", quoted(name), info.dtype.name()));
+                let number =
+                    if let DType::Other(id) = info.dtype { format!(" (number {id})") } else { String::new() };
+                not_floats.push(format!("{} is {}{number}", quoted(name), info.dtype));
             }
             Some(_) => {}
         }
@@ -74,7 +76,7 @@ pub fn compare(
     let differences: Vec<String> = [
         list(["is missing", "are missing"], missing),
         list(["has another shape", "have another shape"], misshapen),
-        list(["has an unsupported type", "have an unsupported type"], not_floats),
+        list(["has an unsupported type", "have an unsupported type"], not_floats.clone()),
         list(["belongs to no network", "belong to no network"], unknown),
     ]
     .into_iter()
@@ -82,6 +84,12 @@ pub fn compare(
     .collect();
     if differences.is_empty() {
         return Ok(());
+    }
+    if let [problem] = &differences[..]
+        && !not_floats.is_empty()
+    {
+        let problem = format!("{problem}; take a file of q4_K, q8_0 or another common type");
+        return Err(ModelError::Content { path: file.describe().into(), problem });
     }
     Err(ModelError::Tensors { path: file.describe(), settings, differences: differences.join("; ") })
 }

@@ -167,7 +167,10 @@ pub enum ModelError {
         problem: String,
     },
     /// A folder that only has a codec cannot talk.
-    #[error("{}: a codec without a talker; give the folder of a whole model", one_line(path))]
+    #[error(
+        "{}: a codec without a talker; give the folder of a whole model, or the GGUF file of the talker",
+        one_line(path)
+    )]
     NoTalker {
         /// The folder.
         path: String,

@@ -8,9 +8,9 @@ mod chatterbox;
 mod qwen3;
 mod supertonic;
 
-pub use chatterbox::{write_chatterbox_cpp, write_chatterbox_crispasr};
+pub use chatterbox::{write_chatterbox_cpp, write_chatterbox_crispasr, write_turbo_audiocpp};
 pub use qwen3::{write_qwen3_crispasr, write_qwen3_llamacpp, write_qwen3tts_cpp, write_qwentts_cpp};
-pub use supertonic::write_supertonic_ttscpp;
+pub use supertonic::{write_supertonic_audiocpp, write_supertonic_crispasr, write_supertonic_ttscpp};
 
 use orate_weights::blocks::encode;
 use orate_weights::gguf::{GgufArray, GgufValue};
@@ -108,33 +108,54 @@ pub fn write_official_names(from: &Path, out: &Path) {
 
 /// Writes a file of audio.cpp: official names behind prefixes, and the small files of the folder `root`.
 pub fn write_audiocpp(out: &Path, family: &str, root: &Path, inputs: &[(&str, &Path)], files: &[&str]) {
+    let of = |(prefix, path): &(&str, &Path)| -> Vec<(String, Values)> {
+        arrays(path).into_iter().map(|(name, x)| (format!("{prefix}/{name}"), Values::Floats(x))).collect()
+    };
+    let all = inputs.iter().flat_map(of).collect();
+    let read = |file: &&str| ((*file).to_owned(), std::fs::read(root.join(file)).expect("is there"));
+    write_container(out, family, all, files.iter().map(read).collect());
+}
+
+/// Numbers of a tensor.
+enum Values {
+    Floats(Array),
+    Integers(Vec<i64>),
+}
+
+/// Writes a container of audio.cpp with these tensors and files.
+fn write_container(out: &Path, family: &str, all: Vec<(String, Values)>, files: Vec<(String, Vec<u8>)>) {
     let mut w = GgufWriter::new();
     w.set("general.architecture", "audiocpp").set("audiocpp.model_spec.family", family);
     let (mut names, mut ranks, mut shapes, mut data, mut ends) =
         (vec![], vec![], vec![], vec![], vec![0_u64]);
-    for file in files {
-        data.extend(std::fs::read(root.join(file)).expect("is there"));
+    for (_, bytes) in &files {
+        data.extend(bytes);
         ends.push(data.len() as u64);
     }
-    let all: Vec<_> = inputs
-        .iter()
-        .flat_map(|(prefix, path)| {
-            arrays(path).into_iter().map(move |(name, x)| (format!("{prefix}/{name}"), x))
-        })
-        .collect();
     for (name, x) in &all {
+        let shape = match x {
+            Values::Floats(x) => x.shape.clone(),
+            Values::Integers(all) => vec![all.len()],
+        };
         names.push(name.clone());
-        ranks.push(x.shape.len() as i64);
-        shapes.extend(x.shape.iter().map(|n| *n as i64));
+        ranks.push(shape.len() as i64);
+        shapes.extend(shape.iter().map(|n| *n as i64));
     }
     w.set("audiocpp.tensor_names", names)
         .set("audiocpp.tensor_ranks", integers(ranks))
         .set("audiocpp.tensor_shapes", GgufValue::Array(GgufArray::I64(shapes)))
-        .set("audiocpp.embedded_files.names", files.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>())
+        .set("audiocpp.embedded_files.names", files.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
         .set("audiocpp.embedded_files.offsets", GgufValue::Array(GgufArray::U64(ends)))
         .set("audiocpp.embedded_files.data", GgufValue::Array(GgufArray::U8(data.into())));
     for (i, (name, x)) in all.into_iter().enumerate() {
         let physical = if name.len() < 64 { name } else { format!("_audiocpp.{i}") };
+        let x = match x {
+            Values::Floats(x) => x,
+            Values::Integers(all) => {
+                add_integers(&mut w, &physical, &[all.len()], all);
+                continue;
+            }
+        };
         // C tools drop slow axes of 1.
         let axes = x.shape.iter().take_while(|n| **n == 1).count().min(x.shape.len().saturating_sub(1));
         add(&mut w, &physical, &Array::new(&x.shape[axes..], x.data), DType::F32);

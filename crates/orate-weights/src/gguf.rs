@@ -35,6 +35,10 @@ const ALIGNMENT_KEY: &str = "general.alignment";
 const MAX_AXES: u32 = 8;
 /// Deepest nesting of arrays. Nobody writes nested arrays, and recursion must end.
 const MAX_ARRAY_DEPTH: usize = 4;
+/// Longest array of strings that [`GgufFile::skim`] keeps: names of tensors, but not vocabularies.
+const SKIMMED: u64 = 1 << 14;
+/// What to do about a file that ends too early.
+const CUT_SHORT: &str = "the file is cut short or damaged, so download or copy it again";
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,9 +130,22 @@ struct Entry {
 impl GgufFile {
     /// Maps the file and reads metadata and tensor descriptions.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WeightError> {
-        let path = path.as_ref();
+        Self::map(path.as_ref(), u64::MAX)
+    }
+
+    /// As [`GgufFile::open`], but long arrays of strings, such as a vocabulary, are empty. It takes a fraction
+    /// of the time, and is enough to find out what a file is.
+    ///
+    /// # Errors
+    /// As [`GgufFile::open`].
+    pub fn skim(path: impl AsRef<Path>) -> Result<Self, WeightError> {
+        Self::map(path.as_ref(), SKIMMED)
+    }
+
+    fn map(path: &Path, longest: u64) -> Result<Self, WeightError> {
         let mapping = Mapping::open(path)?;
-        let mut file = Self::from_bytes(&path.display().to_string(), mapping.bytes())?;
+        let origin = path.display().to_string();
+        let mut file = parse(&origin, mapping.bytes(), longest).map_err(|fault| fault.at(&origin, FORMAT))?;
         file.mapping = Some(mapping);
         Ok(file)
     }
@@ -140,7 +157,7 @@ impl GgufFile {
 
     /// Reads a file that is in memory already. Error messages call it `origin`.
     pub fn from_bytes(origin: &str, bytes: impl Into<Bytes>) -> Result<Self, WeightError> {
-        parse(origin, bytes.into()).map_err(|fault| fault.at(origin, FORMAT))
+        parse(origin, bytes.into(), u64::MAX).map_err(|fault| fault.at(origin, FORMAT))
     }
 
     /// All metadata, in the order of the file.
@@ -219,15 +236,21 @@ impl WeightSource for GgufFile {
     }
 }
 
-fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
-    let mut cursor = Cursor { whole: &bytes, bytes: &bytes, at: 0 };
+/// Reads the description of a file; arrays of more than `longest` strings are left empty.
+fn parse(origin: &str, bytes: Bytes, longest: u64) -> Result<GgufFile, Fault> {
+    if bytes.is_empty() {
+        return malformed!("it is empty; download or copy it again");
+    }
+    let mut cursor = Cursor { whole: &bytes, bytes: &bytes, at: 0, longest };
     if cursor.array::<4>()? != MAGIC {
         return malformed!("it does not begin with \"GGUF\"");
     }
     match cursor.u32()? {
         2 | 3 => {}
-        version if version.swap_bytes() <= 3 => return unsupported!("a big-endian GGUF file"),
-        version => return unsupported!("GGUF version {version} (2 and 3 are)"),
+        version if version.swap_bytes() <= 3 => {
+            return unsupported!("a big-endian GGUF file; take one for little-endian machines");
+        }
+        version => return unsupported!("GGUF version {version}; take a file of version 2 or 3"),
     }
     let tensor_count = cursor.u64()?;
     let key_count = cursor.u64()?;
@@ -278,7 +301,7 @@ fn parse(origin: &str, bytes: Bytes) -> Result<GgufFile, Fault> {
         let Some((start, end)) = span else {
             let TensorInfo { dtype, shape } = info;
             return malformed!(
-                "tensor {name}, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data",
+                "tensor {name}, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data; {CUT_SHORT}",
                 data.len(),
                 name = quoted(&name)
             );
@@ -300,6 +323,8 @@ struct Cursor<'a> {
     whole: &'a Bytes,
     bytes: &'a [u8],
     at: usize,
+    /// Most strings of an array that are kept.
+    longest: u64,
 }
 
 impl<'a> Cursor<'a> {
@@ -309,7 +334,11 @@ impl<'a> Cursor<'a> {
 
     fn take(&mut self, len: u64) -> Result<&'a [u8], Fault> {
         if len > self.left() as u64 {
-            return malformed!("it ends at byte {}, {len} more are needed at {}", self.bytes.len(), self.at);
+            return malformed!(
+                "it ends at byte {}, {len} more are needed at {}; {CUT_SHORT}",
+                self.bytes.len(),
+                self.at
+            );
         }
         let taken = &self.bytes[self.at..][..len as usize];
         self.at += taken.len();
@@ -383,6 +412,13 @@ impl<'a> Cursor<'a> {
             5 => GgufArray::I32(self.numbers(count, i32::from_le_bytes)?),
             6 => GgufArray::F32(self.numbers(count, f32::from_le_bytes)?),
             7 => GgufArray::Bool(self.items(count, Self::bool)?),
+            8 if count > self.longest => {
+                for _ in 0..count {
+                    let len = self.u64()?;
+                    self.take(len)?;
+                }
+                GgufArray::String(vec![])
+            }
             8 => GgufArray::String(self.items(count, Self::string)?),
             9 => GgufArray::Array(self.items(count, |cursor| cursor.values(depth + 1))?),
             10 => GgufArray::U64(self.numbers(count, u64::from_le_bytes)?),

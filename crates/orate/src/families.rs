@@ -35,6 +35,9 @@ pub(crate) fn open(
     if let Some(folder) = folder_around(path) {
         return Err(not_a_model(format!("a file of a model; give the folder, {}", folder.display())));
     }
+    if let Some(problem) = path.is_dir().then(|| orate_models::gguf::strangers(path)).flatten() {
+        return Err(not_a_model(problem));
+    }
     let expected = families.iter().map(|f| format!("{} ({})", f.expects, f.name));
     let expected: Vec<String> = expected.collect();
     let what = if path.is_dir() { "a model folder" } else { "a file of a model" };

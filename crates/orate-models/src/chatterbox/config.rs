@@ -233,6 +233,13 @@ pub struct S3GenConfig {
     pub estimator: EstimatorConfig,
     /// Vocoder.
     pub vocoder: VocoderConfig,
+    /// What reads recordings; some GGUF files leave it out.
+    pub encoders: Option<EncodersConfig>,
+}
+
+/// Sizes of what reads recordings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncodersConfig {
     /// Speech tokenizer.
     pub tokenizer: SpeechTokenizerConfig,
     /// Speaker encoder.
@@ -318,6 +325,14 @@ impl S3GenConfig {
     /// # Errors
     /// The file is no S3Gen, in words that name a tensor.
     pub fn of(file: &dyn WeightSource) -> Result<S3GenConfig, String> {
+        Ok(S3GenConfig { encoders: Some(EncodersConfig::of(file)?), ..Self::speaking(file)? })
+    }
+
+    /// As [`S3GenConfig::of`], without what reads recordings.
+    ///
+    /// # Errors
+    /// As [`S3GenConfig::of`].
+    pub fn speaking(file: &dyn WeightSource) -> Result<S3GenConfig, String> {
         let axis = |name: &str, axis: usize| axis_of(file, name, axis);
         let width = axis("flow.encoder.embed.out.0.weight", 0)?;
         let encoder = FlowEncoderConfig {
@@ -344,6 +359,15 @@ impl S3GenConfig {
             width: axis("mel2wav.conv_pre.bias", 0)?,
             pitch_width: axis("mel2wav.f0_predictor.condnet.0.bias", 0)?,
         };
+        whole_heads("flow.encoder", encoder.heads, encoder.width)?;
+        whole_heads("flow.decoder.estimator", estimator.heads, estimator.attention)?;
+        Ok(S3GenConfig { encoder, estimator, vocoder, encoders: None })
+    }
+}
+
+impl EncodersConfig {
+    fn of(file: &dyn WeightSource) -> Result<EncodersConfig, String> {
+        let axis = |name: &str, axis: usize| axis_of(file, name, axis);
         let state = axis("tokenizer.encoder.conv1.weight", 0)?;
         let tokenizer = SpeechTokenizerConfig {
             width: state,
@@ -359,17 +383,15 @@ impl S3GenConfig {
             bottleneck: axis(&format!("{s}.xvector.block1.tdnnd1.linear1.weight"), 0)?,
             layers: [block(1), block(2), block(3)],
         };
-        let heads = [
-            (encoder.heads, encoder.width, "flow.encoder"),
-            (estimator.heads, estimator.attention, "flow.decoder.estimator"),
-            (tokenizer.heads, tokenizer.width, "tokenizer"),
-        ];
-        match heads.into_iter().find(|(heads, width, _)| *heads == 0 || !width.is_multiple_of(*heads)) {
-            Some((_, width, name)) => {
-                Err(format!("`{name}` is {width} wide, which is no multiple of heads of {HEAD}"))
-            }
-            None => Ok(S3GenConfig { encoder, estimator, vocoder, tokenizer, speaker }),
-        }
+        whole_heads("tokenizer", tokenizer.heads, tokenizer.width)?;
+        Ok(EncodersConfig { tokenizer, speaker })
+    }
+}
+
+fn whole_heads(name: &str, heads: usize, width: usize) -> Result<(), String> {
+    match heads > 0 && width.is_multiple_of(heads) {
+        true => Ok(()),
+        false => Err(format!("`{name}` is {width} wide, which is no multiple of heads of {HEAD}")),
     }
 }
 

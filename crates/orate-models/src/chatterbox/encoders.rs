@@ -11,8 +11,8 @@
 //! package resamples the two branches with different filters, and so do we.
 
 use super::config::{
-    CODES_PER_SECOND, FRAMES_PER_CODE, MEL, S3GenConfig, SAMPLE_RATE, SAMPLES_PER_FRAME, T3Config, Variant,
-    X_VECTOR,
+    CODES_PER_SECOND, EncodersConfig, FRAMES_PER_CODE, MEL, S3GenConfig, SAMPLE_RATE, SAMPLES_PER_FRAME,
+    T3Config, Variant, X_VECTOR,
 };
 use super::files::Files;
 use super::s3gen::Reference;
@@ -79,6 +79,7 @@ impl Encoders {
     /// # Errors
     /// The recording is too short, the model lacks a network, or the device failed.
     pub fn voice(&self, samples: &[f32]) -> Result<Voice, ModelError> {
+        self.s3gen_encoders()?;
         let least = match self.variant.is_fast() {
             true => LEAST_SECONDS_FAST * SAMPLE_RATE as usize,
             // A code, and a frame of features.
@@ -181,7 +182,7 @@ impl Encoders {
         if mel.frames == 0 {
             return Err(ModelError::TooShort { got: 0, least: HOP });
         }
-        let c = &self.s3gen.tokenizer;
+        let c = &self.s3gen_encoders()?.tokenizer;
         let g = graph("speech tokenizer", taps, |g| speech_tokenizer::build(g, c, mel.frames))?;
         let shape = [1, mel.frames, mel.bins];
         self.run(g, (speech_tokenizer::LOG_MEL, &shape, &mel.data), speech_tokenizer::PROJECTED)
@@ -194,7 +195,7 @@ impl Encoders {
         }
         let mut mel = LogMel::new(&LogMelConfig::kaldi_fbank(MEL))?.apply(samples);
         mel.subtract_mean();
-        let c = &self.s3gen.speaker;
+        let c = &self.s3gen_encoders()?.speaker;
         let g = graph("speaker encoder", taps, |g| speaker_encoder::build(g, c, mel.frames))?;
         let shape = [1, mel.frames, MEL];
         let (x_vector, memory) =
@@ -206,6 +207,18 @@ impl Encoders {
             }
             Some(x) => Err(ModelError::Damaged { problem: format!("the speaker encoder returned {x}") }),
         }
+    }
+
+    /// Sizes of the encoders of S3Gen.
+    ///
+    /// # Errors
+    /// The model has none.
+    pub(super) fn s3gen_encoders(&self) -> Result<&EncodersConfig, ModelError> {
+        self.s3gen.encoders.as_ref().ok_or_else(|| {
+            let problem = "its file has no speech tokenizer and no speaker encoder, which read recordings; take a \
+                           file of CrispASR (cstr/chatterbox-turbo-GGUF) or the official repository";
+            ModelError::Mode { variant: self.variant.name(), problem: problem.to_owned() }
+        })
     }
 
     fn run(

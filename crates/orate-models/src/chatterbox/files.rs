@@ -312,10 +312,11 @@ impl Files {
             let mut g = Graph::new(name);
             build(&mut g).map(|()| g)
         };
-        let mut all = vec![
-            named("speech tokenizer", &|g| speech_tokenizer::build(g, &self.s3gen.tokenizer, 4 * codes))?,
-            named("speaker encoder", &|g| speaker_encoder::build(g, &self.s3gen.speaker, 4 * codes))?,
-        ];
+        let mut all = vec![];
+        if let Some(c) = &self.s3gen.encoders {
+            all.push(named("speech tokenizer", &|g| speech_tokenizer::build(g, &c.tokenizer, 4 * codes))?);
+            all.push(named("speaker encoder", &|g| speaker_encoder::build(g, &c.speaker, 4 * codes))?);
+        }
         if let Some(hidden) = self.voice_encoder {
             all.push(named("voice encoder", &|g| voice_encoder::build(g, hidden, 1))?);
         }

@@ -51,8 +51,8 @@ mod voice;
 pub mod voice_encoder;
 
 pub use config::{
-    Backbone, EstimatorConfig, FlowEncoderConfig, S3GenConfig, SpeakerEncoderConfig, SpeechTokenizerConfig,
-    T3Config, Variant, VocoderConfig,
+    Backbone, EncodersConfig, EstimatorConfig, FlowEncoderConfig, S3GenConfig, SpeakerEncoderConfig,
+    SpeechTokenizerConfig, T3Config, Variant, VocoderConfig,
 };
 pub use family::FAMILY;
 pub use files::{Files, Talking};

@@ -58,11 +58,16 @@ impl Container {
 
     /// The tensors behind `prefix/`, under the rest of their names.
     pub fn source(&self, part: &Part, prefix: &str) -> Option<Renamed> {
+        self.renamed(part, prefix, |rest| rest.to_owned())
+    }
+
+    /// The tensors behind `prefix/`, under the name that `rename` makes of the rest of theirs.
+    pub fn renamed(&self, part: &Part, prefix: &str, rename: impl Fn(&str) -> String) -> Option<Renamed> {
         let mut map = Renamed::new(part.path.display().to_string(), vec![part.file.clone() as Arc<_>]);
         let mut any = false;
         for (logical, physical, shape) in &self.tensors {
             if let Some(name) = logical.strip_prefix(prefix).and_then(|n| n.strip_prefix('/')) {
-                any |= map.add(name, shape, physical, View::Same);
+                any |= map.add(&rename(name), shape, physical, View::Same);
             }
         }
         any.then_some(map)

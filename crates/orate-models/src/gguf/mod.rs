@@ -237,9 +237,28 @@ impl Part {
     /// # Errors
     /// It cannot be read or is damaged.
     pub fn open(path: &Path) -> Result<Option<Part>, ModelError> {
-        let file = Arc::new(GgufFile::open(path)?);
-        let layout = detect(&file);
-        Ok(layout.map(|layout| Part { path: path.to_owned(), file, layout }))
+        Ok(Self::of(path, GgufFile::open(path)?))
+    }
+
+    /// As [`Part::open`], without the vocabulary ([`GgufFile::skim`]).
+    fn skim(path: &Path) -> Result<Option<Part>, ModelError> {
+        Ok(Self::of(path, GgufFile::skim(path)?))
+    }
+
+    fn of(path: &Path, file: GgufFile) -> Option<Part> {
+        let layout = detect(&file)?;
+        Some(Part { path: path.to_owned(), file: Arc::new(file), layout })
+    }
+
+    /// The file with its vocabulary, if it was skimmed.
+    fn whole(self) -> Result<Part, ModelError> {
+        Ok(Part { file: Arc::new(GgufFile::open(&self.path)?), ..self })
+    }
+
+    /// What it is, for messages: `S3Gen of Chatterbox (tts-cpp)`.
+    fn what(&self) -> String {
+        let Layout { port, family, role } = self.layout;
+        format!("{} of {} ({})", role.name(), family_name(family), port.name())
     }
 
     /// An error about the file's content.
@@ -259,6 +278,59 @@ impl Part {
     }
 }
 
+/// Name for people of a family.
+fn family_name(tag: &'static str) -> &'static str {
+    match tag {
+        QWEN => "Qwen3-TTS",
+        CHATTERBOX => "Chatterbox",
+        _ => "Supertonic",
+    }
+}
+
+/// Why a file that is of no known layout is no model, and what to take instead.
+pub fn stranger(file: &GgufFile) -> String {
+    let architecture = file.string("general.architecture").unwrap_or_default();
+    let meta = Meta::new(file, "");
+    let tokens = meta.texts("tokenizer.ggml.tokens").map_or(0, <[String]>::len);
+    let is_assets = file.contains("text_embd") && file.names().iter().any(|n| n.starts_with("proj."));
+    match architecture {
+        "qwen3" | "qwen3vl" if CODES_AS_TOKENS.contains(&tokens) => ONNX_CODEC.to_owned(),
+        _ if is_assets => ONNX_CODEC.to_owned(),
+        ARCHITECTURE => {
+            let family = quoted(meta.text(OURS).unwrap_or_default());
+            format!("it holds a model of the family {family}, which this orate does not know; update orate")
+        }
+        "audiocpp" => {
+            let family = quoted(meta.text("audiocpp.model_spec.family").unwrap_or_default());
+            format!("it holds a model of audio.cpp of the family {family}; {FAMILIES}")
+        }
+        other => format!(
+            "a GGUF file of architecture {}, which is no layout of a known engine; {FAMILIES}. docs/models.md \
+             lists the engines whose files are read",
+            quoted(other)
+        ),
+    }
+}
+
+const FAMILIES: &str = "orate speaks with Qwen3-TTS, Chatterbox and Supertonic";
+
+/// Vocabularies of talker and code predictor in files for another engine.
+const CODES_AS_TOKENS: [usize; 2] = [3072, 30_720];
+const ONNX_CODEC: &str = "a part of a Qwen3-TTS model whose codec is in ONNX files, which cannot be read; take \
+                          the official repository, or Serveurperso/Qwen3-TTS-GGUF";
+
+/// Why the GGUF files of a folder are no model, if it has some and none is of a known layout: the first one's
+/// name, and what is wrong with it.
+pub fn strangers(folder: &Path) -> Option<String> {
+    let reason = |path: &PathBuf| match GgufFile::open(path) {
+        Ok(file) => detect(&file).is_none().then(|| stranger(&file)),
+        Err(e) => Some(e.to_string()),
+    };
+    let path = files_of(folder).into_iter().next()?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Some(format!("{}: {}", quoted(&name), reason(&path)?))
+}
+
 /// Whether a file begins as GGUF files do, whatever its name.
 pub fn has_magic(path: &Path) -> bool {
     let mut start = [0; 4];
@@ -276,7 +348,7 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
 
 /// Whether a path is a GGUF file of a family, or a folder with such files. Damaged files count for none.
 pub fn is_of(path: &Path, family: &str) -> bool {
-    let fits = |p: &Path| Part::open(p).ok().flatten().is_some_and(|part| part.layout.family == family);
+    let fits = |p: &Path| Part::skim(p).ok().flatten().is_some_and(|part| part.layout.family == family);
     match path.is_dir() {
         true => files_of(path).iter().any(|p| fits(p)),
         false => path.is_file() && has_magic(path) && fits(path),
@@ -300,21 +372,30 @@ pub fn pair(path: &Path, family: &'static str, codec: Option<&Path>) -> Result<P
     let refused = |problem: String| ModelError::NotAModel { path: path.to_owned(), problem };
     let main = match path.is_dir() {
         true => {
-            let all = parts(path, family)?;
+            let Found { parts: all, damaged } = Found::of(path, family);
             let mut leading: Vec<Part> = all.iter().filter(|p| p.layout.role.leads()).cloned().collect();
             match leading.len() {
-                0 => all
-                    .into_iter()
-                    .find(|p| p.layout.role != Role::Voices)
-                    .ok_or_else(|| refused("it has no GGUF file of a model".to_owned()))?,
-                1 => leading.remove(0),
+                // A file that should lead may be damaged.
+                0 => match (damaged, all.into_iter().find(|p| p.layout.role != Role::Voices)) {
+                    (Some(damaged), _) => return Err(damaged),
+                    (None, Some(part)) => part.whole()?,
+                    (None, None) => {
+                        let problem = "its GGUF files hold voices and no model; add the files of the model";
+                        return Err(refused(problem.to_owned()));
+                    }
+                },
+                1 => leading.remove(0).whole()?,
                 _ => {
                     let names = names(&leading);
                     return Err(refused(format!("it holds several models; give one of the files: {names}")));
                 }
             }
         }
-        false => Part::open(path)?.ok_or_else(|| refused("not a GGUF file of a known layout".to_owned()))?,
+        false => {
+            let file = GgufFile::open(path)?;
+            let problem = stranger(&file);
+            Part::of(path, file).ok_or_else(|| refused(problem))?
+        }
     };
     let version = Meta::new(&main.file, "").count(VERSION.0).unwrap_or(0);
     if main.layout.port == Port::Orate && version > VERSION.1 as usize {
@@ -338,10 +419,12 @@ pub fn pair(path: &Path, family: &'static str, codec: Option<&Path>) -> Result<P
     let partner = match codec {
         Some(codec) => {
             let wrong = |problem| ModelError::NotAModel { path: codec.to_owned(), problem };
-            let other = || format!("not a {} of {}", wanted.name(), main.layout.family);
-            let part = Part::open(codec)?.ok_or_else(|| wrong(other()))?;
+            let needs = format!("not a {} of {}", wanted.name(), family_name(main.layout.family));
+            let file = GgufFile::open(codec)?;
+            let problem = format!("{needs}: {}", stranger(&file));
+            let part = Part::of(codec, file).ok_or_else(|| wrong(problem))?;
             if (part.layout.family, part.layout.role) != (main.layout.family, wanted) {
-                return Err(wrong(other()));
+                return Err(wrong(format!("{needs}, but a {}; name another file", part.what())));
             }
             part
         }
@@ -373,17 +456,35 @@ fn names(parts: &[Part]) -> String {
     parts.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Files of a family in a folder. Files that cannot be read are passed over: they need not belong to it.
-fn parts(folder: &Path, family: &str) -> Result<Vec<Part>, ModelError> {
-    let open = |p: &PathBuf| Part::open(p).ok().flatten();
-    Ok(files_of(folder).iter().filter_map(open).filter(|p| p.layout.family == family).collect())
+/// GGUF files of a folder.
+struct Found {
+    /// Those of a family, without their vocabularies.
+    parts: Vec<Part>,
+    /// Why the first one that cannot be read cannot. It need not belong to the model.
+    damaged: Option<ModelError>,
+}
+
+impl Found {
+    fn of(folder: &Path, family: &str) -> Found {
+        let mut found = Found { parts: vec![], damaged: None };
+        for path in files_of(folder) {
+            match Part::skim(&path) {
+                Ok(part) => found.parts.extend(part.filter(|p| p.layout.family == family)),
+                Err(e) => drop(found.damaged.get_or_insert(e)),
+            }
+        }
+        found
+    }
 }
 
 /// The file of a role that lies beside another: of the same engine if there is one, and of the same type.
 fn beside(main: &Part, wanted: Role) -> Result<Part, ModelError> {
     let folder = main.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut found = parts(folder, main.layout.family)?;
-    found.retain(|p| p.layout.role == wanted && (p.layout.port == main.layout.port || !is_llama(p, main)));
+    let Found { parts: mut found, damaged } = Found::of(folder, main.layout.family);
+    found.retain(|p| p.layout.role == wanted);
+    let alien = found.iter().find(|p| p.layout.port != main.layout.port && is_llama(p, main));
+    let alien = alien.map(Part::what).zip(alien.map(|p| names(std::slice::from_ref(p))));
+    found.retain(|p| p.layout.port == main.layout.port || !is_llama(p, main));
     type Keep<'a> = &'a dyn Fn(&Part) -> bool;
     let main_type = main.main_type();
     let narrower: [Keep<'_>; 4] = [
@@ -398,13 +499,25 @@ fn beside(main: &Part, wanted: Role) -> Result<Part, ModelError> {
         }
     }
     match found.len() {
-        0 => Err(ModelError::Incomplete {
-            family: main.layout.family,
-            path: main.path.clone(),
-            files: vec![format!("the file of its {}", wanted.name())],
-            advice: "put that GGUF file beside it, or name it with --codec",
+        0 => Err(match (damaged, alien) {
+            (Some(damaged), _) => main.wrong(format!(
+                "the file of its {0} is missing, or is the one beside it that cannot be read ({damaged}); replace \
+                 it, or name the {0} with --codec",
+                wanted.name()
+            )),
+            (None, Some((what, name))) => main.wrong(format!(
+                "the file of its {0} is missing; {name} beside it is a {what}, and files of llama.cpp go together \
+                 only; name the {0} of another engine with --codec",
+                wanted.name()
+            )),
+            (None, None) => ModelError::Incomplete {
+                family: family_name(main.layout.family),
+                path: main.path.clone(),
+                files: vec![format!("the file of its {}", wanted.name())],
+                advice: "put that GGUF file beside it, or name it with --codec",
+            },
         }),
-        1 => Ok(found.remove(0)),
+        1 => found.remove(0).whole(),
         _ => Err(main.wrong(format!(
             "several files beside it hold a {}: {}; name one with --codec",
             wanted.name(),

@@ -128,16 +128,8 @@ impl Files {
     pub fn packed(file: GgufFile, origin: String) -> Result<Files, ModelError> {
         let content = |problem: String| content(origin.as_ref(), problem);
         let (architecture, own) = (file.string("general.architecture")?, voice_pack::ARCHITECTURE);
-        if matches!(architecture, "qwen3" | "qwen3vl") {
-            let problem = "a part of a Qwen3-TTS model whose codec is in ONNX files, which cannot be read; take \
-                           the official repository, or Serveurperso/Qwen3-TTS-GGUF";
-            return Err(content(problem.to_owned()));
-        }
         if architecture != own {
-            return Err(content(format!(
-                "a GGUF file of architecture `{architecture}`, which is neither a voice of this project (`{own}`) nor of \
-                 a known engine"
-            )));
+            return Err(content(gguf::stranger(&file)));
         }
         let config = Config::from_json(file.string(voice_pack::TTS_JSON)?.as_bytes())
             .map_err(|e| content(format!("its tts.json: {e}")))?;

@@ -483,10 +483,7 @@ fn whole(main: &Part, report: Report) -> Result<Files, ModelError> {
     let container = audiocpp::Container::of(main)?;
     let files: SmallFiles = audiocpp::files(main)?;
     if main.layout.port == Port::AudioCpp {
-        return Err(main.wrong(
-            "Supertonic in files of audio.cpp is not supported yet; take those of CrispASR \
-             (cstr/supertonic-3-GGUF) or the official repository",
-        ));
+        return initializers(main, &container, &files, report);
     }
     let Some(map) = container.source(main, "weights") else {
         return Err(main.wrong("it has no tensors `weights/…`"));
@@ -496,11 +493,7 @@ fn whole(main: &Part, report: Report) -> Result<Files, ModelError> {
         Some(true) => Some(version_of(&config, &map).map_err(|e| main.wrong(e))?),
         _ => None,
     };
-    let mut voices = BTreeMap::new();
-    for name in files.list("voice_styles") {
-        let text = String::from_utf8(files.read(&format!("voice_styles/{name}"))?).unwrap_or_default();
-        voices.insert(name.trim_end_matches(".json").to_owned(), VoiceFile::Text(text));
-    }
+    let voices = styles(&files)?;
     let stated = Meta::new(&main.file, "orate.").text("default_voice").map(str::to_owned);
     let default_voice = stated.filter(|v| voices.contains_key(v)).or_else(|| voices.keys().next().cloned());
     Ok(Files {
@@ -515,6 +508,60 @@ fn whole(main: &Part, report: Report) -> Result<Files, ModelError> {
         report: Some(report),
     })
 }
+
+/// Voices among the files of a container.
+fn styles(files: &SmallFiles) -> Result<BTreeMap<String, VoiceFile>, ModelError> {
+    let mut voices = BTreeMap::new();
+    for name in files.list("voice_styles") {
+        let text = String::from_utf8(files.read(&format!("voice_styles/{name}"))?).unwrap_or_default();
+        voices.insert(name.trim_end_matches(".json").to_owned(), VoiceFile::Text(text));
+    }
+    Ok(voices)
+}
+
+/// audio.cpp: the initializers of the four graphs as `weights/graph.name`, with dots for slashes. Weights of
+/// linear layers have names, and are as the graph has them: `[in, out]`, but for those of Gemm nodes.
+fn initializers(
+    main: &Part,
+    container: &audiocpp::Container,
+    files: &SmallFiles,
+    report: Report,
+) -> Result<Files, ModelError> {
+    let config = config(main, &files.read("config/tts.json")?)?;
+    let mut map = Renamed::new(main.path.display().to_string(), vec![main.file.clone() as Arc<_>]);
+    let mut rest = vec![];
+    for (logical, tensor, shape) in &container.tensors {
+        let parts = logical.strip_prefix("weights/").and_then(|name| name.split_once('.'));
+        let Some((stage, stored)) = parts else { continue };
+        let name = stored.strip_prefix("vector_estimator.").unwrap_or(stored);
+        let official = match name.strip_suffix(".tanh.Tanh_output_0") {
+            Some(path) => Some(format!("tts.ttl.{path}.tanh_key")),
+            None if stage == STAGES[2] && name == "Expand_output_0" => Some(STYLE_KEY.to_owned()),
+            None => name.starts_with("tts.").then(|| name.to_owned()),
+        };
+        // Shapes, masks and other numbers of the graphs are not weights.
+        let Some(official) = official else {
+            rest.push(tensor.as_str());
+            continue;
+        };
+        let is_turned = name.ends_with(".linear.weight") && !name.contains(".time_encoder.");
+        let (shape, view) = match shape[..] {
+            [a, b] if is_turned => (vec![b, a], View::Transposed),
+            _ if name.ends_with(".act.weight") && shape.iter().product::<usize>() == 1 => {
+                (vec![1], View::Same)
+            }
+            _ => (shape.clone(), View::Same),
+        };
+        map.add(&official, &shape, tensor, view);
+    }
+    let voices = styles(files)?;
+    let default_voice = voices.contains_key(DEFAULT_VOICE).then(|| DEFAULT_VOICE.to_owned());
+    let indexer = UnicodeIndexer::from_json(&files.read("config/unicode_indexer.json")?)?;
+    finish(main, map, Parts { config, indexer, voices, default_voice }, &rest, report)
+}
+
+/// The official default.
+const DEFAULT_VOICE: &str = "F1";
 
 /// What `quantize` puts into a file besides weights.
 pub(super) fn packing(files: &Files) -> Result<Packing, ModelError> {

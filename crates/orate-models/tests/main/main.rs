@@ -6,3 +6,7 @@ mod hostile;
 mod joined_layouts;
 mod qwen3_files;
 mod toy_network;
+
+/// Fuzz targets limit memory.
+#[global_allocator]
+static ALLOCATOR: orate_testing::Counting = orate_testing::Counting;

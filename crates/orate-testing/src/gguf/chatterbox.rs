@@ -1,6 +1,6 @@
 //! Layouts F and G, of Chatterbox.
 
-use super::{Array, add, add_integers, arrays, json};
+use super::{Array, Values, add, add_integers, arrays, json, write_container};
 use orate_weights::{DType, GgufWriter, PtFile, WeightSource};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,6 +29,74 @@ fn folded(all: BTreeMap<String, Array>) -> BTreeMap<String, Array> {
 
 fn replaced(name: &str, pairs: &[(&str, &str)]) -> String {
     pairs.iter().fold(name.to_owned(), |name, (old, new)| name.replace(old, new))
+}
+
+/// Layout E, of audio.cpp: Turbo in one file. `encoders` says whether what reads recordings is in it, as in
+/// files of one of its two converters.
+pub fn write_turbo_audiocpp(folder: &Path, out: &Path, encoders: bool) {
+    let mut all = vec![];
+    for (name, x) in arrays(&folder.join("t3_turbo_v1.safetensors")) {
+        if name.contains("tfmr.wte") {
+            continue;
+        }
+        let is_turned = name.ends_with(".weight") && name.contains(".c_");
+        let pairs = [
+            ("tfmr.ln_f.", "output_norm."),
+            ("tfmr.wpe.", "wpe."),
+            ("tfmr.h.", "blk."),
+            ("ln_1", "attn_norm"),
+            ("ln_2", "ffn_norm"),
+            ("attn.c_attn", "attn_qkv"),
+            ("attn.c_proj", "attn_output"),
+            ("mlp.c_fc", "ffn_fc"),
+            ("mlp.c_proj", "ffn_proj"),
+            ("cond_enc.", "cond."),
+        ];
+        let x = if is_turned { x.turned() } else { x };
+        all.push((format!("t3/{}", replaced(&name, &pairs)), Values::Floats(x)));
+    }
+    let conds = PtFile::open(folder.join("conds.pt")).expect("a voice");
+    for (name, stored) in [
+        ("t3.speaker_emb", "t3.speaker_emb"),
+        ("t3.speech_prompt_tokens", "t3.cond_prompt_speech_tokens"),
+        ("gen.prompt_token", "gen.prompt_token"),
+        ("gen.prompt_feat", "gen.prompt_feat"),
+        ("gen.embedding", "gen.embedding"),
+    ] {
+        let t = conds.get(stored).expect("a part of a voice");
+        let values = match t.to_i64() {
+            Some(all) => Values::Integers(all),
+            None => Values::Floats(Array::new(&[t.len()], t.to_f32())),
+        };
+        all.push((format!("conds/{name}"), values));
+    }
+    for (name, x) in folded(arrays(&folder.join("s3gen_meanflow.safetensors"))) {
+        let reads = name.starts_with("tokenizer.") || name.starts_with("speaker_encoder.");
+        if (encoders || !reads) && name != "tokenizer.window" {
+            all.push((format!("s3gen/{}", replaced(&name, &[("mel2wav.", "v.")])), Values::Floats(x)));
+        }
+    }
+    if encoders {
+        all.push(("t3/hparams.num_heads".to_owned(), Values::Integers(vec![16])));
+        let encoder = arrays(&folder.join("ve.safetensors")).into_iter();
+        all.extend(encoder.map(|(name, x)| (format!("voice_encoder/{name}"), Values::Floats(x))));
+    }
+    let tags: Vec<_> = json(&folder.join("added_tokens.json"))
+        .as_object()
+        .expect("tokens")
+        .iter()
+        .map(|(token, id)| serde_json::json!({"token": token, "id": id}))
+        .collect();
+    let merges: String =
+        super::merges_kept(&folder.join("merges.txt")).iter().map(|l| format!("{l}\n")).collect();
+    let vocabulary = std::fs::read(folder.join("vocab.json")).expect("is there");
+    let files = [
+        ("vocab.json", vocabulary),
+        ("merges.txt", merges.into_bytes()),
+        ("special_tokens.json", serde_json::json!(tags).to_string().into_bytes()),
+    ];
+    let files = files.map(|(name, bytes)| (format!("chatterbox_turbo_{name}"), bytes));
+    write_container(out, "chatterbox_turbo", all, files.into());
 }
 
 fn voice(w: &mut GgufWriter<'_>, conds: &Path, names: [&str; 5], which: std::ops::Range<usize>) {

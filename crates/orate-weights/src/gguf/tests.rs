@@ -167,6 +167,30 @@ fn replaces_files_whole() {
     assert_eq!(error.kind(), WeightErrorKind::Io);
 }
 
+/// Vocabularies are left out; everything that identifies a layout is there.
+#[test]
+fn skimmed_files_lack_long_arrays_of_strings_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.gguf");
+    let mut writer = GgufWriter::new();
+    let tokens: Vec<String> = (0..=SKIMMED).map(|i| format!("token {i}")).collect();
+    writer.set("general.architecture", "test").set("tokens", tokens.clone());
+    writer.set("names", vec!["a".to_owned(), "b".to_owned()]).tensor("t", DType::F32, &[1], vec![0; 4]);
+    writer.write(&path).unwrap();
+    let [whole, skimmed] = [GgufFile::open(&path).unwrap(), GgufFile::skim(&path).unwrap()];
+    assert_eq!(whole.strings("tokens").unwrap(), tokens);
+    assert!(skimmed.strings("tokens").unwrap().is_empty());
+    assert_eq!(skimmed.strings("names").unwrap(), ["a", "b"]);
+    assert_eq!(skimmed.string("general.architecture").unwrap(), "test");
+    assert_eq!(skimmed.get("t").unwrap().to_f32(), [0.0]);
+
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    for e in [GgufFile::open(&path).unwrap_err(), GgufFile::skim(&path).unwrap_err()] {
+        assert!(e.to_string().contains("cut short"), "{e}");
+    }
+}
+
 #[test]
 fn survives_damage() {
     let valid = sample();

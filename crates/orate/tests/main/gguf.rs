@@ -191,8 +191,24 @@ fn chatterbox_files_speak_as_their_folder() {
             let model = open(&out.path().join("t3-f32.gguf"));
             assert_eq!(fact(&model, "layout"), "\"official names (T3)\"");
             assert!(speak(&model, &Options::default()) == want);
+
+            let paths = ["ve", "s3gen", "t3_cfg"].map(|f| folder.path().join(format!("{f}.safetensors")));
+            let prefixes = ["voice_encoder", "s3gen", "t3_english"];
+            let inputs: Vec<_> = prefixes.into_iter().zip(paths.iter().map(PathBuf::as_path)).collect();
+            let file = out.path().join("audio.gguf");
+            gguf::write_audiocpp(
+                &file,
+                "chatterbox",
+                folder.path(),
+                &inputs,
+                &["tokenizer.json", "conds.pt"],
+            );
+            let model = open(&file);
+            assert_eq!(fact(&model, "layout"), "\"audio.cpp\"");
+            assert!(speak(&model, &Options::default()) == want);
         }
         if turbo {
+            turbo_of_audiocpp(folder.path(), &want);
             let out = tempfile::tempdir().expect("a folder");
             gguf::write_chatterbox_cpp(folder.path(), out.path());
             let model = open(out.path());
@@ -200,6 +216,32 @@ fn chatterbox_files_speak_as_their_folder() {
             let got = speak(&model, &Options::default());
             assert!(snr_db(&want, &got) > 60.0, "{} dB", snr_db(&want, &got));
         }
+    }
+}
+
+/// With and without what reads recordings: both kinds of files are around.
+fn turbo_of_audiocpp(folder: &Path, want: &[f32]) {
+    let source = open(folder);
+    let recording: Vec<f32> = (0..24_000 * 6).map(|i| (i as f32 * 0.05).sin() * 0.2).collect();
+    let clone = |engine: &Engine| engine.model().cloning().and_then(|c| c.clone_voice(&recording, None));
+    for encoders in [true, false] {
+        let out = tempfile::tempdir().expect("a folder");
+        let file = out.path().join("turbo.gguf");
+        gguf::write_turbo_audiocpp(folder, &file, encoders);
+        let model = open(&file);
+        assert_eq!(fact(&model, "layout"), "\"audio.cpp\"");
+        assert_eq!(fact(&model, "unused tensors"), "");
+        assert_eq!(fact(&model, "text tokens"), fact(&source, "text tokens"));
+        let got = speak(&model, &Options::default());
+        assert!(snr_db(want, &got) > 60.0, "{} dB", snr_db(want, &got));
+        match clone(&model) {
+            Ok(voice) => {
+                assert!(encoders);
+                assert_eq!(voice, clone(&source).expect("clones"));
+            }
+            Err(e) => assert!(!encoders && e.to_string().contains("no speech tokenizer"), "{e}"),
+        }
+        assert_eq!(fact(&model, "cannot").contains("voices from recordings"), !encoders);
     }
 }
 
@@ -213,8 +255,43 @@ fn supertonic_files_speak_as_their_folder() {
         gguf::write_supertonic_ttscpp(&folder, &file);
         let model = open(&file);
         assert_eq!(fact(&model, "layout"), "\"tts-cpp\"");
-        assert!(speak(&source, &Options::default()) == speak(&model, &Options::default()), "{name}");
+        let want = speak(&source, &Options::default());
+        assert!(want == speak(&model, &Options::default()), "{name}");
+
+        gguf::write_supertonic_audiocpp(&folder, &file);
+        let model = open(&file);
+        assert_eq!(fact(&model, "layout"), "\"audio.cpp\"");
+        assert_eq!(fact(&model, "unused tensors"), "");
+        assert_eq!(model.voices(), source.voices());
+        assert!(want == speak(&model, &Options::default()), "{name}");
     }
+}
+
+/// Layout I holds no dilations: those of the released model are filled in.
+#[test]
+fn supertonic_3_of_crispasr_speaks_as_its_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for part in ["onnx", "voice_styles"] {
+        let from = crate::common::oracle("golden/tiny3").join(part);
+        std::fs::create_dir_all(folder.path().join(part)).expect("writable");
+        for file in std::fs::read_dir(from).expect("is there").flatten() {
+            std::fs::copy(file.path(), folder.path().join(part).join(file.file_name())).expect("room");
+        }
+    }
+    let path = folder.path().join("onnx/tts.json");
+    let text = std::fs::read_to_string(&path).expect("is there");
+    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    config["ttl"]["text_encoder"]["convnext"]["dilation_lst"] = serde_json::json!([1, 1, 2]);
+    std::fs::write(&path, config.to_string()).expect("writable");
+    let source = open(folder.path());
+    let file = folder.path().join("a.gguf");
+    gguf::write_supertonic_crispasr(folder.path(), &file);
+    let model = open(&file);
+    assert_eq!(fact(&model, "layout"), "\"CrispASR\"");
+    assert!(fact(&model, "filled in").contains("tts.json"), "{}", fact(&model, "filled in"));
+    assert_eq!(fact(&model, "unused tensors"), "");
+    assert_eq!(model.voices(), source.voices());
+    assert!(speak(&source, &Options::default()) == speak(&model, &Options::default()));
 }
 
 /// Blocks are computed in blocks unless another format is asked for.

@@ -58,6 +58,11 @@ impl Lens {
         lens
     }
 
+    /// Whether a tensor of a source has a name that begins so.
+    fn begins(&self, prefix: &str) -> bool {
+        self.parts.iter().any(|(source, _)| source.names().iter().any(|name| name.starts_with(prefix)))
+    }
+
     /// The tensor of a source that an official name stands for.
     fn find(&self, name: &str) -> Option<(usize, String)> {
         let find = |(i, (source, port)): (usize, &(Arc<dyn WeightSource>, Port))| {
@@ -186,7 +191,10 @@ fn assemble(
             Some(Talking { config, text })
         }
     };
-    let s3gen = S3GenConfig::of(&lens).map_err(|e| main.wrong(e))?;
+    let may_lack = main.layout.port == Port::AudioCpp;
+    let reads = !may_lack || ["tokenizer.", "speaker_encoder."].iter().any(|p| lens.begins(p));
+    let s3gen = if reads { S3GenConfig::of(&lens) } else { S3GenConfig::speaking(&lens) };
+    let s3gen = s3gen.map_err(|e| main.wrong(e))?;
     if talking.is_some() && s3gen.estimator.is_meanflow != variant.is_fast() {
         let problem = format!(
             "it is a T3 of {NAME} {}, and the S3Gen is of another model; name the right one with --codec",
@@ -196,7 +204,10 @@ fn assemble(
     }
     let hidden = lens.info("lstm.weight_hh_l0").and_then(|i| i.shape.get(1).copied());
     let voice_encoder = hidden.filter(|_| talking.is_some());
-    if talking.is_some() && voice_encoder.is_none() {
+    if !reads {
+        let cannot = "voices from recordings, and converting speech (there is no speech tokenizer)";
+        report.cannot.push(cannot.to_owned());
+    } else if talking.is_some() && voice_encoder.is_none() {
         report.cannot.push("voices from recordings (there is no voice encoder)".to_owned());
     }
     let default_voice = match voice {
@@ -232,7 +243,8 @@ fn assemble(
 }
 
 /// Tensors that are known and not needed: voices, which were read, and filters, which are computed.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
+    "hparams.num_heads",
     "conds.t3.speaker_emb",
     "conds.t3.speech_prompt_tokens",
     "conds.gen.prompt_token",
@@ -290,16 +302,20 @@ fn mapped(lens: &Lens, expected: &[Expected]) -> Renamed {
 
 /// The voice in a T3's file and its S3Gen's.
 fn voice(parts: &[&Part], talks: bool) -> Result<Option<Voice>, ModelError> {
-    let get = |names: [&str; 2]| {
+    let get = |names: [&str; 3]| {
         let of = |part: &&&Part| names.iter().any(|n| part.file.contains(n));
         let part = parts.iter().find(of)?;
         names.iter().find_map(|n| part.file.get(n).ok())
     };
-    let speaker = get(["conds.t3.speaker_emb", "chatterbox/builtin/speaker_emb"]);
-    let prompt = get(["conds.t3.speech_prompt_tokens", "chatterbox/builtin/cond_prompt_speech_tokens"]);
-    let codes = get(["conds.gen.prompt_token", "s3gen/builtin/prompt_token"]);
-    let mel = get(["conds.gen.prompt_feat", "s3gen/builtin/prompt_feat"]);
-    let x_vector = get(["conds.gen.embedding", "s3gen/builtin/embedding"]);
+    let speaker = get(["conds.t3.speaker_emb", "conds/t3.speaker_emb", "chatterbox/builtin/speaker_emb"]);
+    let prompt = get([
+        "conds.t3.speech_prompt_tokens",
+        "conds/t3.speech_prompt_tokens",
+        "chatterbox/builtin/cond_prompt_speech_tokens",
+    ]);
+    let codes = get(["conds.gen.prompt_token", "conds/gen.prompt_token", "s3gen/builtin/prompt_token"]);
+    let mel = get(["conds.gen.prompt_feat", "conds/gen.prompt_feat", "s3gen/builtin/prompt_feat"]);
+    let x_vector = get(["conds.gen.embedding", "conds/gen.embedding", "s3gen/builtin/embedding"]);
     let (Some(codes), Some(mel), Some(x_vector)) = (codes, mel, x_vector) else { return Ok(None) };
     let talking = match (talks, speaker, prompt) {
         (false, ..) => None,
@@ -326,10 +342,7 @@ fn whole(main: &Part, mut report: Report) -> Result<Files, ModelError> {
     let source = |prefix: &str| container.source(main, prefix).map(|s| Arc::new(s) as Arc<dyn WeightSource>);
     let Some(s3gen) = source("s3gen") else { return Err(main.wrong("it has no tensors `s3gen/…`")) };
     if s3gen.names().iter().any(|n| n.starts_with("v.")) {
-        return Err(main.wrong(
-            "files of Turbo and Nano of audio.cpp are not supported yet; take those of CrispASR \
-             (cstr/chatterbox-turbo-GGUF) or the official repository",
-        ));
+        return turbo(main, &container, &files, report);
     }
     let found = T3.into_iter().filter_map(|p| Some((p, source(p)?))).collect::<Vec<_>>();
     if let [(used, _), others @ ..] = &found[..]
@@ -345,6 +358,34 @@ fn whole(main: &Part, mut report: Report) -> Result<Files, ModelError> {
     let lens = Lens::new(main.path.display().to_string(), sources);
     let texts = audiocpp::files(main)?;
     assemble(main, lens, talks.then_some(texts), None, &files, &mut report)
+}
+
+/// Turbo and Nano of audio.cpp: a T3 under CrispASR's names, and an S3Gen whose vocoder is called `v`. The voice
+/// is inside; what reads recordings may be missing.
+fn turbo(
+    main: &Part,
+    container: &audiocpp::Container,
+    files: &SmallFiles,
+    mut report: Report,
+) -> Result<Files, ModelError> {
+    let renamed = |prefix: &str, rename: &dyn Fn(&str) -> String| {
+        let lacks = || main.wrong(format!("it has no tensors `{prefix}/…`"));
+        let map = container.renamed(main, prefix, rename).ok_or_else(lacks)?;
+        Ok::<_, ModelError>(Arc::new(map) as Arc<dyn WeightSource>)
+    };
+    let t3 = renamed("t3", &|rest| format!("t3.{rest}"))?;
+    let s3gen = renamed("s3gen", &|rest| match rest.strip_prefix("v.") {
+        Some(vocoder) => format!("mel2wav.{vocoder}"),
+        None => rest.to_owned(),
+    })?;
+    let mut sources = vec![(t3, Port::CrispAsr), (s3gen, Port::Official)];
+    if let Ok(voice_encoder) = renamed("voice_encoder", &|rest| rest.to_owned()) {
+        sources.push((voice_encoder, Port::Official));
+    }
+    let lens = Lens::new(main.path.display().to_string(), sources);
+    let texts = text::of_audiocpp(main, files, &mut report)?;
+    let voice = voice(&[main], true)?;
+    assemble(main, lens, Some(texts), voice, files, &mut report)
 }
 
 /// What `quantize` puts into a file besides weights.

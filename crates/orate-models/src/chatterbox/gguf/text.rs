@@ -80,6 +80,47 @@ pub fn files(part: &Part, weights: &dyn WeightSource, report: &mut Report) -> Re
     Ok(SmallFiles::inside(&part.path, parts))
 }
 
+/// The files of Turbo and Nano in audio.cpp's container: `merges.txt` lacks its first line, and merges that
+/// begin with `#`.
+///
+/// # Errors
+/// A file is missing or damaged.
+pub fn of_audiocpp(part: &Part, files: &SmallFiles, report: &mut Report) -> Result<SmallFiles, ModelError> {
+    let [vocabulary, merges, tags] =
+        ["vocab.json", "merges.txt", "special_tokens.json"].map(|name| format!("chatterbox_turbo_{name}"));
+    let damaged = |name: &str| part.wrong(format!("its {name} is damaged; download the file again"));
+    let json = |name: &str| serde_json::from_slice::<Value>(&files.read(name)?).map_err(|_| damaged(name));
+    let mut by_id: BTreeMap<usize, (String, bool)> = BTreeMap::new();
+    let mut add = |name: &str, token: Option<&str>, id: &Value, is_added: bool| {
+        let id = id.as_u64().and_then(|id| usize::try_from(id).ok()).filter(|id| *id < MOST_TOKENS);
+        let (Some(token), Some(id)) = (token, id) else { return Err(damaged(name)) };
+        by_id.insert(id, (token.to_owned(), is_added));
+        Ok(())
+    };
+    for (token, id) in json(&vocabulary)?.as_object().ok_or_else(|| damaged(&vocabulary))? {
+        add(&vocabulary, Some(token), id, false)?;
+    }
+    for tag in json(&tags)?.as_array().ok_or_else(|| damaged(&tags))? {
+        add(&tags, tag["token"].as_str(), &tag["id"], true)?;
+    }
+    let text = String::from_utf8(files.read(&merges)?).map_err(|_| damaged(&merges))?;
+    let lines: Vec<String> =
+        text.lines().filter(|l| !l.is_empty() && !l.starts_with("#version")).map(str::to_owned).collect();
+    let rows = by_id.keys().next_back().map_or(0, |last| last + 1);
+    let mut tokens = vec![String::new(); rows];
+    let mut kinds = vec![1; rows];
+    for (id, (token, is_added)) in by_id {
+        kinds[id] = if is_added { 4 } else { 1 };
+        tokens[id] = token;
+    }
+    let mut parts = BTreeMap::new();
+    turbo(&tokens, &lines, rows, Some(kinds), &mut parts, report);
+    Ok(SmallFiles::inside(&part.path, parts))
+}
+
+/// More tokens than any of these models has.
+const MOST_TOKENS: usize = 1 << 20;
+
 /// `tokenizer.json` of English and multilingual models.
 fn grapheme(tokens: &[String], lines: &[String]) -> Value {
     let all = || tokens.iter().enumerate().filter(|(_, t)| !t.is_empty());

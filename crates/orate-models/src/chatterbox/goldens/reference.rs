@@ -67,7 +67,7 @@ impl Run<'_> {
             &[
                 ("s3tok.conv2", "conv2"),
                 ("s3tok.block0", "block0"),
-                ("s3tok.encoder", &format!("block{}", self.model.files().s3gen.tokenizer.layers - 1)),
+                ("s3tok.encoder", &format!("block{}", encoders.s3gen_encoders()?.tokenizer.layers - 1)),
             ],
         )?;
         let want = golden(&file, "s3tok.project_down")?;
