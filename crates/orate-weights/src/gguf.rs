@@ -289,8 +289,11 @@ fn parse(origin: &str, bytes: Bytes, longest: u64) -> Result<GgufFile, Fault> {
     let mut spans = Vec::with_capacity(described.len());
     for (name, info, offset) in described {
         let size = match info.dtype {
-            // How many bytes it has is not known. It is listed, and refused when it is read.
-            DType::Other(_) => Some(0),
+            // How many bytes it has is not known, but that no type takes less than a bit for a number. It is
+            // listed, and refused when it is read.
+            DType::Other(_) => {
+                element_count(&info.shape).filter(|n| *n <= data.len().saturating_mul(8)).map(|_| 0)
+            }
             dtype => element_count(&info.shape).and_then(|n| dtype.bytes_for(n)),
         };
         let span = size.and_then(|size| {

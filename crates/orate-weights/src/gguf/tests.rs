@@ -141,6 +141,8 @@ fn refuses_lies() {
         ("q4_k", 1, 0, padded(tensor_entry("t", &[256], 12, 0), 128), "does not fit"),
         ("q4_k rows", 1, 0, padded(tensor_entry("t", &[128, 2], 12, 0), 256), "whole blocks"),
         ("other beyond the end", 1, 0, padded(tensor_entry("t", &[256], 99, 512), 256), "does not fit"),
+        ("other product", 1, 0, padded(tensor_entry("t", &[1 << 40, 1 << 40], 99, 0), 64), "does not fit"),
+        ("other size", 1, 0, padded(tensor_entry("t", &[1 << 10], 99, 0), 64), "does not fit"),
         ("twice", 2, 0, two(tensor_entry("t", &[1], 0, 0), tensor_entry("t", &[1], 0, 32)), "two tensors"),
         ("overlap", 2, 0, two(tensor_entry("a", &[16], 0, 0), tensor_entry("b", &[1], 0, 32)), "overlap"),
     ];
