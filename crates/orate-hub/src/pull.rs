@@ -5,7 +5,7 @@ use crate::http::{Client, Failure, header, notify, retry};
 use crate::list::{describe, list};
 use crate::name::fits;
 use crate::part::{CHUNK, Part, Sum};
-use crate::{Cache, Error, ErrorKind, Event, Repo, Result, Settings, Watch};
+use crate::{Cache, Error, ErrorKind, Event, Repo, Result, Settings, Watch, default_files};
 use orate_files::{quoted, shown};
 use std::fs;
 use std::io::Read;
@@ -68,6 +68,41 @@ impl Plan {
     }
 }
 
+/// Whether patterns are those that nobody chose.
+fn is_default(repo: &Repo, patterns: &[impl AsRef<str>]) -> bool {
+    patterns.iter().map(AsRef::as_ref).eq(default_files(repo))
+}
+
+/// The GGUF file of a repository that has one, and no weights that are wanted.
+fn only_gguf<'a>(
+    repo: &Repo,
+    names: impl Iterator<Item = &'a str> + Clone,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<Option<String>> {
+    let ends = |name: &str, all: &[&str]| all.iter().any(|end| name.to_ascii_lowercase().ends_with(end));
+    if names.clone().any(|name| is_wanted(name) && ends(name, &[".safetensors", ".onnx", ".pt"])) {
+        return Ok(None);
+    }
+    let found: Vec<&str> = names.filter(|name| ends(name, &[".gguf"])).collect();
+    match found[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one.to_owned())),
+        _ => {
+            let named = found[..found.len().min(NAMED)].iter().map(|name| quoted(name).to_string());
+            let named = named.collect::<Vec<_>>().join(", ");
+            let more = if found.len() > NAMED { ", …" } else { "" };
+            let problem = format!(
+                "it has {} GGUF files: {named}{more}; choose those of one model with --include",
+                found.len()
+            );
+            Err(Error::new(ErrorKind::NotFound, format!("{repo}: {problem}")))
+        }
+    }
+}
+
+/// Most files that an error names.
+const NAMED: usize = 12;
+
 /// Paths of a file.
 struct Slot {
     lock: PathBuf,
@@ -99,10 +134,12 @@ impl Hub {
     }
 
     /// Asks the hub for the files that match one of `patterns`, and checks which are missing. `*` matches any
-    /// characters, also `/`, and `?` matches one.
+    /// characters, also `/`, and `?` matches one. If the patterns are those of [`default_files`] and match no
+    /// weights, the only GGUF file of the repository is added.
     ///
     /// # Errors
-    /// The hub has no such repository, refuses it, cannot be reached, or answers with something hostile.
+    /// The hub has no such repository, refuses it, cannot be reached, or answers with something hostile; no file
+    /// matches, or several GGUF files could be meant.
     pub fn plan(
         &self,
         repo: &Repo,
@@ -116,7 +153,11 @@ impl Hub {
         }
         let mut listing = list(&self.client, repo, watch)?;
         let is_wanted = |name: &str| patterns.iter().any(|pattern| fits(pattern.as_ref(), name));
-        listing.files.retain(|file| is_wanted(&file.name));
+        let added = match is_default(repo, patterns) {
+            true => only_gguf(repo, listing.files.iter().map(|file| &*file.name), &is_wanted)?,
+            false => None,
+        };
+        listing.files.retain(|file| is_wanted(&file.name) || added.as_ref() == Some(&file.name));
         if listing.files.is_empty() {
             let patterns: Vec<&str> = patterns.iter().map(AsRef::as_ref).collect();
             let problem =

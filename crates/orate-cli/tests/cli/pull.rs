@@ -152,6 +152,29 @@ fn a_folder_of_choice_and_files_of_choice() {
     run(&folder, &hub, &["pull", NAME, "--to", "x", "--offline"]).fails(2, &["--to", "cannot be used with"]);
 }
 
+/// A repository with one file of `orate quantize`: pulled, inspected, spoken with and served by its name.
+#[test]
+fn a_model_in_one_file_is_pulled_and_speaks() {
+    let folder = Folder::new();
+    let model = tiny(2);
+    folder.orate(&["quantize", "--model", model.to_str().unwrap(), "-o", "own.gguf"]).ok();
+    let hub = good(&[
+        ("README.md".to_owned(), b"# Card".to_vec()),
+        ("own.gguf".to_owned(), folder.read("own.gguf")),
+    ]);
+    let pulled = run(&folder, &hub, &["pull", REPO, "--to", "model"]).ok();
+    assert_eq!(pulled.text(), "model\n");
+    assert!(folder.read("model/own.gguf") == folder.read("own.gguf"));
+    let say = |model: &str, to: &str| {
+        folder.orate(&["say", "Hi.", "--model", model, "-o", to, "-q", "--device", "cpu", "-j", "1"]).ok();
+        folder.read(to)
+    };
+    assert!(say("model", "a.wav") == say("own.gguf", "b.wav"));
+    let found = folder.orate(&["inspect", "model", "--json"]).ok().json();
+    assert_eq!(found["layout"], "orate");
+    folder.orate(&["quantize", "--model", "model", "-o", "c.gguf"]).fails(1, &["GGUF already", "official"]);
+}
+
 #[test]
 fn wrong_names_and_settings_are_explained() {
     let (folder, files) = (Folder::new(), files());

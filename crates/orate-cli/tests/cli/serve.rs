@@ -220,6 +220,21 @@ fn a_server_answers_and_ends_in_order() {
 
 #[cfg(unix)]
 #[test]
+fn a_model_in_one_file_is_served() {
+    let folder = Folder::new();
+    let model = tiny(2);
+    folder.orate(&["quantize", "--model", model.to_str().expect("UTF-8"), "-o", "own.gguf"]).ok();
+    let server = Server::start(&folder, &folder.path("own.gguf"), &[]);
+    let models = server.get("/v1/models");
+    assert!(models.contains("\"id\":\"own\""), "{models}");
+    let body = r#"{"model": "own", "input": "Hi.", "response_format": "wav", "stream": false}"#;
+    let mut sound = vec![];
+    server.speak(body).read_to_end(&mut sound).expect("it answers");
+    assert!(sound.starts_with(b"HTTP/1.1 200 OK") && has(&sound, "WAVEfmt"));
+}
+
+#[cfg(unix)]
+#[test]
 fn sigterm_lets_streams_end() {
     let folder = Folder::new();
     // On a busy machine the streams take longer than the default.

@@ -356,10 +356,32 @@ fn refusals_say_what_to_do() {
         error.kind() == ErrorKind::NotFound && error.to_string().contains("no file matches *.gguf"),
         "{error}"
     );
+    gguf_files_are_chosen();
     let error = plan("Supertone/supertonic-2@v9", &PATTERNS).unwrap_err();
     assert!(error.to_string().contains("no revision `v9`"), "{error}");
     let error = plan("Supertone/other", &PATTERNS).unwrap_err();
     assert!(error.kind() == ErrorKind::NotFound, "{error}");
+}
+
+/// The usual patterns name no GGUF files: most repositories have one for each format.
+#[track_caller]
+fn gguf_files_are_chosen() {
+    let repo: orate_hub::Repo = REPO.parse().unwrap();
+    let plan = |names: &[&str], patterns: &[&str]| {
+        let files: Vec<_> = names.iter().map(|name| (*name, b"GGUF".to_vec())).collect();
+        let (hub, cache) = (Imitation::good(&files), folder());
+        let hub = Hub::new(&settings(&hub.endpoint, cache.path())).unwrap();
+        let plan = hub.plan(&repo, patterns, &Target::Cache, &mut go_on)?;
+        Ok::<_, orate_hub::Error>(plan.files.into_iter().map(|file| file.name).collect::<Vec<_>>())
+    };
+    let usual = orate_hub::default_files(&repo);
+    assert_eq!(plan(&["README.md", "a.gguf"], &usual).unwrap(), ["a.gguf"]);
+    let error = plan(&["README.md", "a-q8_0.gguf", "a-q4_k.gguf"], &usual).unwrap_err().to_string();
+    for part in ["2 GGUF files", "a-q8_0.gguf", "a-q4_k.gguf", "--include"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(plan(&["a-q8_0.gguf", "a-q4_k.gguf"], &["*q4*"]).unwrap(), ["a-q4_k.gguf"]);
+    assert_eq!(plan(&["onnx/vocoder.onnx", "a.gguf"], &["*.onnx"]).unwrap(), ["onnx/vocoder.onnx"]);
 }
 
 #[test]

@@ -424,7 +424,7 @@ pub fn pair(path: &Path, family: &'static str, codec: Option<&Path>) -> Result<P
             let problem = format!("{needs}: {}", stranger(&file));
             let part = Part::of(codec, file).ok_or_else(|| wrong(problem))?;
             if (part.layout.family, part.layout.role) != (main.layout.family, wanted) {
-                return Err(wrong(format!("{needs}, but a {}; name another file", part.what())));
+                return Err(wrong(format!("{needs}, but the {}; name another file", part.what())));
             }
             part
         }
@@ -446,9 +446,16 @@ pub fn pair(path: &Path, family: &'static str, codec: Option<&Path>) -> Result<P
 pub fn no_codec(what: &str) -> ModelError {
     ModelError::Option {
         option: "codec",
-        got: "a file".to_owned(),
+        got: "given".to_owned(),
         allowed: format!("this {what} needs no second file; leave it out"),
     }
+}
+
+/// The error for a model that `quantize` cannot start from, as it is in GGUF.
+pub fn no_packing(path: &Path) -> ModelError {
+    let problem = "it is in GGUF already, with weights that may be rounded; give the folder of the official \
+                   repository";
+    ModelError::NotAModel { path: path.to_owned(), problem: problem.to_owned() }
 }
 
 fn names(parts: &[Part]) -> String {
@@ -506,7 +513,7 @@ fn beside(main: &Part, wanted: Role) -> Result<Part, ModelError> {
                 wanted.name()
             )),
             (None, Some((what, name))) => main.wrong(format!(
-                "the file of its {0} is missing; {name} beside it is a {what}, and files of llama.cpp go together \
+                "the file of its {0} is missing; {name} beside it is the {what}, and files of llama.cpp go together \
                  only; name the {0} of another engine with --codec",
                 wanted.name()
             )),

@@ -566,9 +566,8 @@ const DEFAULT_VOICE: &str = "F1";
 /// What `quantize` puts into a file besides weights.
 pub(super) fn packing(files: &Files) -> Result<Packing, ModelError> {
     let folder = Path::new(&files.origin);
-    if !folder.is_dir() {
-        let problem = "it is one file already; give the folder of a model".to_owned();
-        return Err(ModelError::NotAModel { path: folder.to_owned(), problem });
+    if !folder.is_dir() || files.report.is_some() {
+        return Err(gguf::no_packing(folder));
     }
     // Official models have these in the folder `onnx`, which may be the one that was named.
     let inner = folder.join("onnx");

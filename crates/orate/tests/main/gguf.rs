@@ -4,7 +4,7 @@
 use orate::{DeviceChoice, Engine, EngineOptions, Finish, ModelSource, Options, PrecisionPolicy};
 use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
 use orate_testing::{gguf, snr_db};
-use orate_weights::DType;
+use orate_weights::{DType, GgufWriter};
 use std::path::{Path, PathBuf};
 
 const TEXT: &str = "Hello there, # and ## too.";
@@ -163,6 +163,110 @@ fn broken_variants_say_what_is_wrong() {
     assert!(e.contains("a-1.gguf") && e.contains("--codec"), "{e}");
     let e = open_with(folder.path(), Some(moved)).expect_err("needs none").to_string();
     assert!(e.contains("needs no second file"), "{e}");
+}
+
+/// Files of no model, damaged files, and files that do not belong together: each error says what, where and what
+/// to do.
+#[test]
+fn wrong_files_are_explained() {
+    let (source, out) = (qwen("custom_voice"), tempfile::tempdir().expect("a folder"));
+    gguf::write_qwentts_cpp(source.path(), out.path(), DType::F32);
+    let [talker, codec] = ["talker", "codec"]
+        .map(|name| std::fs::read(out.path().join(format!("{name}.gguf"))).expect("was written"));
+    let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+    let header = |version: u32| [&b"GGUF"[..], &version.to_le_bytes(), &[0; 64]].concat();
+    let architecture = |name: &str, more: &dyn Fn(&mut GgufWriter<'_>)| {
+        let mut w = GgufWriter::new();
+        w.set("general.architecture", name);
+        more(&mut w);
+        let mut bytes = vec![];
+        w.write_to(&mut bytes).expect("memory");
+        bytes
+    };
+    let plain = |name: &str| architecture(name, &|_| ());
+    let codes = |w: &mut GgufWriter<'_>| {
+        w.set("tokenizer.ggml.tokens", (0..3072).map(|i| i.to_string()).collect::<Vec<_>>());
+    };
+    let family = |w: &mut GgufWriter<'_>| {
+        w.set("audiocpp.model_spec.family", "kokoro").set("orate.family", "kokoro");
+    };
+    let newer = |w: &mut GgufWriter<'_>| {
+        w.set("orate.family", "qwen3-tts").set("orate.version", 2_u32);
+    };
+    // A type that cannot be read, of a tensor that is needed.
+    let mut retyped = talker.clone();
+    let name = b"talker.blk.0.ffn_up.weight";
+    let at = talker.windows(name.len()).position(|w| w == name).expect("is there") + name.len() + 4 + 16;
+    retyped[at..at + 4].copy_from_slice(&16_u32.to_le_bytes());
+
+    type Case<'a> = (&'a [(&'a str, Vec<u8>)], &'a str, &'a [&'a str]);
+    let cases: [Case<'_>; 17] = [
+        (&[("a.gguf", vec![])], "a.gguf", &["is empty", "again"]),
+        (&[("a.gguf", half(&talker))], "a.gguf", &["cut short", "download"]),
+        (&[("a.gguf", half(&talker)), ("b.gguf", codec.clone())], "", &["a.gguf", "cut short"]),
+        (
+            &[("a.gguf", talker.clone()), ("b.gguf", half(&codec))],
+            "a.gguf",
+            &["b.gguf", "cut short", "--codec"],
+        ),
+        (&[("a.gguf", talker.clone())], "", &["Qwen3-TTS", "lacks the file of its codec", "--codec"]),
+        (&[("a.gguf", b"text".repeat(9))], "a.gguf", &["does not begin with"]),
+        (&[("a.gguf", header(9))], "a.gguf", &["GGUF version 9", "2 or 3"]),
+        (&[("a.gguf", header(3_u32.swap_bytes()))], "a.gguf", &["big-endian"]),
+        (&[("a.gguf", plain("llama"))], "a.gguf", &["`llama`", "Supertonic", "docs/models.md"]),
+        (&[("a.gguf", plain("llama"))], "", &["`a.gguf`", "`llama`", "docs/models.md"]),
+        (&[("a.gguf", architecture("qwen3vl", &codes))], "", &["ONNX", "Serveurperso/Qwen3-TTS-GGUF"]),
+        (&[("a.gguf", architecture("audiocpp", &family))], "a.gguf", &["audio.cpp", "`kokoro`"]),
+        (&[("a.gguf", architecture("orate-model", &family))], "a.gguf", &["`kokoro`", "update orate"]),
+        (&[("a.gguf", architecture("orate-model", &newer))], "a.gguf", &["newer orate", "update"]),
+        (&[("a.gguf", plain("qwen3tts.voicepack"))], "", &["voices", "add the files of the model"]),
+        (
+            &[("a.gguf", talker.clone()), ("b.gguf", talker.clone()), ("c.gguf", codec.clone())],
+            "",
+            &["several models", "`a.gguf`, `b.gguf`"],
+        ),
+        (
+            &[("a.gguf", retyped), ("b.gguf", codec.clone())],
+            "a.gguf",
+            &["mlp.up_proj.weight", "iq2_xxs", "take a file of q4_K"],
+        ),
+    ];
+    for (i, (files, path, parts)) in cases.into_iter().enumerate() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).expect("room");
+        }
+        let path = if path.is_empty() { folder.path().to_owned() } else { folder.path().join(path) };
+        let e = refused(&path);
+        assert!(e.contains(&*folder.path().to_string_lossy()), "{i}: {e}");
+        for part in parts {
+            assert!(e.contains(part), "{i}: no `{part}` in: {e}");
+        }
+    }
+
+    // Second files of other models and engines.
+    let [llama, turbo] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let base = qwen("base");
+    gguf::write_qwen3_llamacpp(base.path(), llama.path(), DType::F32);
+    write_chatterbox(turbo.path(), "turbo", "tiny").expect("writable");
+    gguf::write_chatterbox_cpp(turbo.path(), turbo.path());
+    let with = |codec: &Path| {
+        let talker = out.path().join("talker.gguf");
+        open_with(&talker, Some(codec.to_owned())).err().expect("refused").to_string()
+    };
+    for (codec, parts) in [
+        (
+            turbo.path().join("s3gen.gguf"),
+            ["not a codec of Qwen3-TTS, but the S3Gen of Chatterbox", "chatterbox.cpp"],
+        ),
+        (llama.path().join("mmproj.gguf"), ["llama.cpp", "go together only"]),
+    ] {
+        let e = with(&codec);
+        assert!(parts.iter().all(|part| e.contains(part)), "{e}");
+    }
+    std::fs::copy(llama.path().join("mmproj.gguf"), out.path().join("codec.gguf")).expect("room");
+    let e = refused(&out.path().join("talker.gguf"));
+    assert!(e.contains("`codec.gguf` beside it is the codec") && e.contains("go together only"), "{e}");
 }
 
 #[test]

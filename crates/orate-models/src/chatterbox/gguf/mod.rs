@@ -392,8 +392,11 @@ fn turbo(
 pub fn packing(model: &Files) -> Result<Packing, ModelError> {
     let path = Path::new(&model.origin);
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-    if model.report.is_some() || model.talking.is_none() {
-        let problem = "give the folder of an official model that speaks".to_owned();
+    if model.report.is_some() {
+        return Err(gguf::no_packing(path));
+    }
+    if model.talking.is_none() {
+        let problem = "it has no T3; give the folder of an official model that speaks".to_owned();
         return Err(ModelError::NotAModel { path: path.to_owned(), problem });
     }
     let is_read = |name: &&str| !name.starts_with("constants.") && !files::may_be_left(name);

@@ -293,6 +293,9 @@ pub fn packing(files: &Files) -> Result<Packing, ModelError> {
     let folder = Path::new(&files.origin);
     let refused =
         |problem: &str| Err(ModelError::NotAModel { path: folder.to_owned(), problem: problem.to_owned() });
+    if files.report.is_some() {
+        return Err(gguf::no_packing(folder));
+    }
     if files.talking.is_none() || files.trimmed || !folder.is_dir() {
         return refused("only the folder of a whole official model can be put into one file");
     }
