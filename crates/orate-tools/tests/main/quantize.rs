@@ -4,7 +4,9 @@ use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, FAMILIES, Finish, ModelSource, Options, Precision,
     PrecisionChoice,
 };
+use orate_models::Opening;
 use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
+use orate_testing::fuzz::{Limits, fuzz};
 use orate_tools::inspect::{self, Look};
 use orate_tools::quantize::{DType, format, quantize};
 use orate_weights::{GgufFile, WeightSource};
@@ -51,6 +53,30 @@ fn one_file_speaks_as_its_folder() {
             quantize(FAMILIES, &file, DType::Q8_0, &folders.path().join("b.gguf")).unwrap_err().to_string();
         assert!(e.contains("folder"), "{e}");
     }
+}
+
+/// Metadata with damage: an error of one line, or a model.
+#[test]
+fn mutated_files_of_quantize() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [qwen, file] = ["qwen", "a.gguf"].map(|name| folder.path().join(name));
+    write_random_qwen3_tts("base", &qwen, 2).expect("writable");
+    quantize(FAMILIES, &qwen, DType::Q8_0, &file).expect("writes");
+    let whole = std::fs::read(&file).expect("was written");
+    let data: usize = {
+        let file = GgufFile::open(&file).expect("valid");
+        let bytes = |name: &str| file.info(name).and_then(|i| i.dtype.bytes_for(i.len())).unwrap_or(0);
+        file.names().into_iter().map(bytes).sum()
+    };
+    let (head, rest) = whole.split_at(whole.len() - data);
+    // This program's allocator does not count.
+    fuzz("gguf-own", &[head.to_vec()], Limits { growth: 0, fixed: 0 }, |bytes| {
+        std::fs::write(&file, [bytes, rest].concat()).expect("the folder is writable");
+        let family = FAMILIES.iter().find(|f| (f.detect)(&file));
+        if let Some(Err(e)) = family.map(|f| (f.open)(&file, Opening::Whole)) {
+            assert!(e.to_string().len() < 10_000, "{e}");
+        }
+    });
 }
 
 /// Rows of whole blocks of 256 get a K type, and are computed in it; others are `q8_0`.

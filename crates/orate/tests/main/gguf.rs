@@ -4,7 +4,7 @@
 use orate::{DeviceChoice, Engine, EngineOptions, Finish, ModelSource, Options, PrecisionPolicy};
 use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
 use orate_testing::{gguf, snr_db};
-use orate_weights::{DType, GgufWriter};
+use orate_weights::{DType, GgufWriter, WeightSource};
 use std::path::{Path, PathBuf};
 
 const TEXT: &str = "Hello there, # and ## too.";
@@ -114,6 +114,51 @@ fn qwen3_files_speak_as_their_folder() {
                 assert_eq!(voice, own.clone_voice(&samples, Some("one")).expect("clones"), "{engine}");
             }
             Err(e) => assert!(!has_encoder && e.to_string().contains("no encoder"), "{engine}: {e}"),
+        }
+    }
+}
+
+/// In types of fewer bits, each weight is as near to the folder's as its type allows.
+#[test]
+fn weights_are_as_exact_as_their_type() {
+    let [qwen, english] = [qwen("base"), tempfile::tempdir().expect("a folder")];
+    write_chatterbox(english.path(), "en", "tiny").expect("writable");
+    type Maker<'a> = &'a dyn Fn(&Path, DType);
+    let makers: [(&str, &Path, &str, Maker<'_>); 5] = [
+        ("qwentts.cpp", qwen.path(), "talker", &|out, t| gguf::write_qwentts_cpp(qwen.path(), out, t)),
+        ("qwen3-tts.cpp", qwen.path(), "talker", &|out, t| {
+            gguf::write_qwen3tts_cpp(qwen.path(), out, t, false)
+        }),
+        ("CrispASR", qwen.path(), "talker", &|out, t| gguf::write_qwen3_crispasr(qwen.path(), out, t)),
+        ("llama.cpp", qwen.path(), "talker", &|out, t| gguf::write_qwen3_llamacpp(qwen.path(), out, t)),
+        ("CrispASR", english.path(), "t3", &|out, t| {
+            gguf::write_chatterbox_crispasr(english.path(), out, false, t)
+        }),
+    ];
+    // Largest errors as parts of a tensor's largest weight: half a step of each type, and its scale's rounding.
+    let limits = [(DType::F16, 5e-4), (DType::Q8_0, 4.5e-3), (DType::Q4_0, 0.13)];
+    for (engine, folder, file, make) in makers {
+        let source = open(folder);
+        let want = source.model().files().weights();
+        for (dtype, limit) in limits {
+            let out = tempfile::tempdir().expect("a folder");
+            make(out.path(), dtype);
+            let model = open(&out.path().join(format!("{file}.gguf")));
+            let got = model.model().files().weights();
+            let is_of_type = |name: &&str| got.info(name).is_some_and(|info| info.dtype == dtype);
+            let mut compared = 0;
+            for name in got.names().into_iter().filter(is_of_type) {
+                let (a, b) = (got.get(name).expect("is listed"), want.get(name).expect("official"));
+                if a.shape != b.shape {
+                    continue; // The table of text of llama.cpp, which is projected.
+                }
+                let (a, b) = (a.to_f32(), b.to_f32());
+                let largest = b.iter().fold(0_f32, |m, x| m.max(x.abs()));
+                let error = a.iter().zip(&b).fold(0_f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(error <= limit * largest, "{engine}, {dtype}, {name}: {}", error / largest);
+                compared += 1;
+            }
+            assert!(compared > 20, "{engine}, {dtype}: {compared} tensors");
         }
     }
 }
