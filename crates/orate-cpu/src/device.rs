@@ -4,7 +4,7 @@ use crate::executable::CpuExecutable;
 use crate::memory::CpuMemory;
 use crate::table;
 use crate::weights::{self, Core, WeightBank};
-use crate::{Isa, Team};
+use crate::{Isa, Moments, Team};
 use orate_graph::{
     Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, Executable, MATRIX_TILES, Memory,
     ModelOnDevice, Op, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
@@ -27,7 +27,15 @@ impl CpuDevice {
             return Err(setup(format!("{threads} threads; choose 1 to 1024")));
         }
         let team = Team::new(threads).map_err(|e| setup(format!("cannot start {threads} threads: {e}")))?;
-        Ok(CpuDevice { core: Core { isa, team: Arc::new(team), policy: Arc::default(), name: "cpu".into() } })
+        Ok(CpuDevice {
+            core: Core {
+                isa,
+                team: Arc::new(team),
+                policy: Arc::default(),
+                moments: None,
+                name: "cpu".into(),
+            },
+        })
     }
 
     /// Returns the device with another weight format for matmuls. Kernels widen `f16` and `bf16` on load;
@@ -46,6 +54,12 @@ impl CpuDevice {
         }
         self.core.policy = Arc::new(policy);
         Ok(self)
+    }
+
+    /// Returns the device with measured inputs of matmuls, for calibration. It is slower.
+    pub fn with_moments(mut self, moments: Arc<Moments>) -> CpuDevice {
+        self.core.moments = Some(moments);
+        self
     }
 
     /// Instruction set in use.

@@ -10,6 +10,7 @@ mod isa;
 #[doc(hidden)]
 pub mod kernels;
 mod memory;
+mod moments;
 mod op;
 mod operands;
 #[doc(hidden)]
@@ -21,4 +22,5 @@ mod weights;
 pub use device::CpuDevice;
 pub use isa::{ISA_VARIABLE, Isa, IsaError, uses_tiles};
 pub use memory::CpuMemory;
+pub use moments::Moments;
 pub use team::Team;

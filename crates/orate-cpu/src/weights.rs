@@ -2,7 +2,7 @@
 
 use crate::kernels::matmul::blocks::{BlockFormat, PackedBlocks};
 use crate::kernels::matmul::{Columns, Element, PackedWeights, Strided};
-use crate::{Isa, Team};
+use crate::{Isa, Moments, Team};
 use orate_graph::{
     ConvGeometry, GraphError, Op, Plan, Precision, PrecisionPolicy, Shape, Tensor, Weight, WeightLoader,
 };
@@ -15,6 +15,8 @@ pub(crate) struct Core {
     pub isa: Isa,
     pub team: Arc<Team>,
     pub policy: Arc<PrecisionPolicy>,
+    /// Where the inputs of matmuls are measured.
+    pub moments: Option<Arc<Moments>>,
     /// Name of the device. Its address distinguishes devices with equal names.
     pub name: Arc<str>,
 }

@@ -11,7 +11,7 @@
 
 mod super_block;
 
-pub use super_block::{SuperBlock, SuperFormat};
+pub use super_block::{SuperBlock, SuperFormat, weighted_q4_0};
 
 use crate::Precision;
 pub use crate::shape::{BLOCK, SUPER_BLOCK};

@@ -11,9 +11,13 @@
 //! Rounding tries several steps for each sub-block, and fits step and minimum to the integers by least
 //! squares; the best of them counts. Then the steps of all sub-blocks are rounded to multiples of one.
 
+mod weighted;
+
 use crate::Precision;
 use crate::shape::SUPER_BLOCK;
 use half::f16;
+
+pub use weighted::weighted_q4_0;
 
 /// Steps that are tried for a sub-block, as parts of the range of integers.
 const TRIED: [f32; 9] = [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0];
@@ -184,6 +188,21 @@ impl SuperBlock {
     }
 }
 
+impl SuperBlock {
+    /// As [`SuperBlock::round`], with the error of each weight counted `importance` times.
+    pub fn round_weighted(
+        format: SuperFormat,
+        weights: &[f32; SUPER_BLOCK],
+        importance: &[f32; SUPER_BLOCK],
+    ) -> SuperBlock {
+        match format {
+            SuperFormat::Q4K => weighted::with_minima::<15>(weights, importance),
+            SuperFormat::Q5K => weighted::with_minima::<31>(weights, importance),
+            SuperFormat::Q6K => weighted::q6_k(weights, importance),
+        }
+    }
+}
+
 fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
@@ -267,6 +286,12 @@ fn with_minima<const MOST: u8>(values: &[f32; SUPER_BLOCK]) -> SuperBlock {
     for (to, part) in found.iter_mut().zip(parts) {
         *to = step_of::<MOST>(part);
     }
+    of_steps::<MOST>(parts, found)
+}
+
+/// Rounds the steps and minima of sub-blocks, and all weights by them.
+#[inline(always)]
+fn of_steps<const MOST: u8>(parts: &[[f32; 32]], found: [(f32, f32); 8]) -> SuperBlock {
     let top = |of: fn(&(f32, f32)) -> f32| found.iter().map(of).fold(0.0, f32::max) / 63.0;
     let mut block = SuperBlock { d: half(top(|s| s.0)), e: half(top(|s| s.1)), ..SuperBlock::ZERO };
     let (by_d, by_e) = (inverse(block.d.to_f32()), inverse(block.e.to_f32()));
@@ -319,6 +344,12 @@ fn q6_k(values: &[f32; SUPER_BLOCK]) -> SuperBlock {
     for (to, part) in steps.iter_mut().zip(parts) {
         *to = signed_step(part);
     }
+    of_signed_steps(parts, steps)
+}
+
+/// Rounds the steps of sub-blocks, and all weights by them.
+#[inline(always)]
+fn of_signed_steps(parts: &[[f32; 16]], steps: [f32; 16]) -> SuperBlock {
     let largest = steps.iter().fold(0.0_f32, |m, x| if x.abs() > m.abs() { *x } else { m });
     let mut block = SuperBlock { d: half(largest / -128.0), ..SuperBlock::ZERO };
     let by = inverse(block.d.to_f32());

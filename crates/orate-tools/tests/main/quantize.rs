@@ -38,21 +38,44 @@ fn one_file_speaks_as_its_folder() {
     for folder in [qwen, turbo, supertonic] {
         let want = speak(&open(&folder));
         let file = folders.path().join("a.gguf");
-        quantize(FAMILIES, &folder, DType::F32, &file).expect("writes");
+        quantize(FAMILIES, &folder, DType::F32, None, &file).expect("writes");
         let whole = open(&file);
         assert!(speak(&whole) == want, "{}", folder.display());
         let facts = whole.model().files().describe().facts;
         assert!(facts.iter().any(|(name, value)| *name == "layout" && *value == "orate"));
 
-        let report = quantize(FAMILIES, &folder, DType::Q8_0, &file).expect("writes");
+        let report = quantize(FAMILIES, &folder, DType::Q8_0, None, &file).expect("writes");
         assert_eq!(report.bytes, std::fs::metadata(&file).expect("is there").len());
         assert!(report.types.contains_key("q8_0"), "{:?}", report.types);
         assert!(speak(&open(&file)).iter().all(|x| x.is_finite()));
         // A file is not put into another one.
-        let e =
-            quantize(FAMILIES, &file, DType::Q8_0, &folders.path().join("b.gguf")).unwrap_err().to_string();
+        let e = quantize(FAMILIES, &file, DType::Q8_0, None, &folders.path().join("b.gguf"))
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("folder"), "{e}");
     }
+}
+
+/// What meets large inputs is rounded more exactly, and the file speaks.
+#[test]
+fn calibrated_files_speak() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [turbo, plain, calibrated] = ["turbo", "a.gguf", "b.gguf"].map(|name| folder.path().join(name));
+    write_chatterbox(&turbo, "turbo", "tiny").expect("writable");
+    let dtype = DType::Q4K;
+    assert_eq!(quantize(FAMILIES, &turbo, dtype, None, &plain).expect("writes").calibrated, 0);
+    let text = Some("Hello there.");
+    let report = quantize(FAMILIES, &turbo, dtype, text, &calibrated).expect("writes");
+    assert!(report.calibrated > 20, "{}", report.calibrated);
+    let [a, b] = [&plain, &calibrated].map(|path| std::fs::read(path).expect("was written"));
+    assert_ne!(a, b);
+    let again = folder.path().join("c.gguf");
+    quantize(FAMILIES, &turbo, dtype, text, &again).expect("writes");
+    assert!(std::fs::read(&again).expect("was written") == b, "the same text gives the same file");
+    let engine = open(&calibrated);
+    assert!(speak(&engine).iter().all(|x| x.is_finite()));
+    let e = quantize(FAMILIES, &turbo, dtype, Some(" "), &again).unwrap_err().to_string();
+    assert!(e.contains("nothing to say"), "{e}");
 }
 
 /// Metadata with damage: an error of one line, or a model.
@@ -61,7 +84,7 @@ fn mutated_files_of_quantize() {
     let folder = tempfile::tempdir().expect("a folder");
     let [qwen, file] = ["qwen", "a.gguf"].map(|name| folder.path().join(name));
     write_random_qwen3_tts("base", &qwen, 2).expect("writable");
-    quantize(FAMILIES, &qwen, DType::Q8_0, &file).expect("writes");
+    quantize(FAMILIES, &qwen, DType::Q8_0, None, &file).expect("writes");
     let whole = std::fs::read(&file).expect("was written");
     let data: usize = {
         let file = GgufFile::open(&file).expect("valid");
@@ -85,7 +108,7 @@ fn wide_rows_get_the_format_that_was_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let [turbo, file] = ["turbo", "a.gguf"].map(|name| folder.path().join(name));
     write_chatterbox(&turbo, "turbo", "tiny").expect("writable");
-    quantize(FAMILIES, &turbo, format("Q4_K").expect("known"), &file).expect("writes");
+    quantize(FAMILIES, &turbo, format("Q4_K").expect("known"), None, &file).expect("writes");
     let engine = open(&file);
     let policy = engine.precision();
     assert!([Precision::Q4K, Precision::Q8_0].iter().all(|p| policy.formats().contains(p)), "{policy}");

@@ -1,7 +1,7 @@
 //! Rounds numbers to blocks.
 
 use half::f16;
-use orate_graph::blocks::{SuperBlock, SuperFormat};
+use orate_graph::blocks::{SuperBlock, SuperFormat, weighted_q4_0};
 
 use crate::{DType, q8_0};
 
@@ -22,6 +22,41 @@ pub fn quantize(dtype: DType, values: &[f32], out: &mut Vec<u8>) {
         DType::Q5K => super_blocks(SuperFormat::Q5K, values, out),
         DType::Q6K => super_blocks(SuperFormat::Q6K, values, out),
         other => panic!("{other} cannot be written"),
+    }
+}
+
+/// As [`quantize`], with the error of each weight counted as often as `importance` has it: one number for each
+/// column of the matrix whose rows `values` are. Types of 8 bits and more are as exact without.
+///
+/// # Panics
+///
+/// As [`quantize`]; rows are not whole blocks.
+pub fn quantize_weighted(dtype: DType, values: &[f32], importance: &[f32], out: &mut Vec<u8>) {
+    let (width, block) = (importance.len(), dtype.block_len());
+    assert!(values.len().is_multiple_of(width) && width.is_multiple_of(block), "rows of {width} as {dtype}");
+    let format = match dtype {
+        DType::Q4_0 => None,
+        DType::Q4K => Some(SuperFormat::Q4K),
+        DType::Q5K => Some(SuperFormat::Q5K),
+        DType::Q6K => Some(SuperFormat::Q6K),
+        other => return quantize(other, values, out),
+    };
+    for row in values.chunks_exact(width) {
+        match format {
+            Some(format) => {
+                for (x, w) in row.as_chunks().0.iter().zip(importance.as_chunks().0) {
+                    SuperBlock::round_weighted(format, x, w).write(format, out);
+                }
+            }
+            None => {
+                for (x, w) in row.as_chunks().0.iter().zip(importance.as_chunks().0) {
+                    let (scale, q) = weighted_q4_0(x, w);
+                    let q = q.map(|q| (q + 8) as u8);
+                    out.extend(scale.to_le_bytes());
+                    out.extend((0..16).map(|i| q[i] | q[i + 16] << 4));
+                }
+            }
+        }
     }
 }
 

@@ -32,8 +32,12 @@ impl OpKernel for Product<'_> {
         let residual = self.epilogue.residual.then(|| step.inputs() - 1);
         let zeros = self.zeros(step);
         let (conv, shape, chosen_for) = (self.conv, step.shape(0).clone(), step.rows_to_choose_for());
+        let measured = step.core.moments.clone().map(|moments| (moments, self.measured(shape.last())));
         Call::new(move |o| {
             let x = o.inputs.floats(0);
+            if let Some((moments, names)) = &measured {
+                moments.add(names, x, shape.last());
+            }
             let rows = match conv {
                 None => Rows::Dense { x, chosen_for },
                 Some(g) => Rows::Conv {
@@ -60,6 +64,19 @@ impl OpKernel for Product<'_> {
 }
 
 impl Product<'_> {
+    /// Tensors whose columns the `width` inputs of a row meet: those of a matmul, or of one tap.
+    fn measured(&self, width: usize) -> Vec<String> {
+        let mut names = vec![];
+        if self.conv.is_none_or(|g| g.taps == 1) {
+            self.weight.visit_named(&mut |name, shape| {
+                if shape.rank() > 1 && shape.dims().contains(&width) {
+                    names.push(name.to_owned());
+                }
+            });
+        }
+        names
+    }
+
     /// A row of zeros, if there are any beyond the ends.
     fn zeros(&self, step: &Binding<'_>) -> Vec<f32> {
         let is_needed = self.conv.is_some_and(|g| g.edges == orate_graph::Edges::Zero);
