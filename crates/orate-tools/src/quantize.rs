@@ -69,6 +69,11 @@ pub fn format(name: &str) -> std::result::Result<DType, String> {
     found.ok_or_else(|| format!("unknown format `{name}`; choose one of {}", all()))
 }
 
+/// Whether a text for calibration has an effect on weights of this format.
+pub fn can_calibrate(dtype: DType) -> bool {
+    matches!(dtype, DType::Q4_0 | DType::Q4K | DType::Q5K | DType::Q6K)
+}
+
 /// Writes the model at `path` to the file `out`. The file appears when it is complete.
 ///
 /// With `calibration`, the model first speaks that text, and weights that meet large inputs there are rounded
@@ -175,7 +180,7 @@ pub fn quantize(
         let count = types.entry(dtype.name()).or_default();
         *count = (count.0 + 1, count.1 + dtype.bytes_for(shape.iter().product()).unwrap_or(0) as u64);
         let full = format!("{}/{name}", (packing.prefix)(name));
-        let wide = |importance: &Vec<f32>| dtype.is_quantized() && shape.last() == Some(&importance.len());
+        let wide = |importance: &Vec<f32>| can_calibrate(dtype) && shape.last() == Some(&importance.len());
         let importance = moments.and_then(|moments| moments.importance(name)).filter(wide);
         calibrated += usize::from(importance.is_some());
         writer.tensor_from(&full, dtype, &shape, move |out| {

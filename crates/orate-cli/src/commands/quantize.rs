@@ -1,5 +1,6 @@
 //! `orate quantize`: a model in one GGUF file.
 
+use crate::failure::UsageError;
 use crate::own_options::families;
 use crate::{input, model_path, outputs, print};
 use orate_tools::quantize::{self, DType, Report};
@@ -42,6 +43,12 @@ pub struct Args {
 
 /// Writes the file and prints what is in it.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.calibrate.is_some() && !quantize::can_calibrate(args.weights) {
+        let format = args.weights.name().to_ascii_lowercase();
+        let problem =
+            format!("--calibrate changes q4_0, q4_k, q5_k and q6_k only, not {format}; leave it out");
+        return Err(UsageError(problem).into());
+    }
     let model = model_path(&args.model)?;
     let text = args.calibrate.clone().map(|path| ("the text", path));
     let inputs: Vec<_> = [("the model", model.clone())].into_iter().chain(text).collect();

@@ -173,6 +173,16 @@ fn a_model_in_one_file_is_pulled_and_speaks() {
     let found = folder.orate(&["inspect", "model", "--json"]).ok().json();
     assert_eq!(found["layout"], "orate");
     folder.orate(&["quantize", "--model", "model", "-o", "c.gguf"]).fails(1, &["GGUF already", "official"]);
+    let model = model.to_str().unwrap();
+    let calibrate = |weights: &str, text: &str| {
+        let args = ["quantize", "--model", model, "--weights", weights, "--calibrate", text, "-o", "d.gguf"];
+        folder.orate(&[&args[..], &["--json"]].concat())
+    };
+    calibrate("q8_0", "a.txt").fails(2, &["--calibrate changes q4_0", "not q8_0", "leave it out"]);
+    calibrate("q4_0", "a.txt").fails(1, &["a.txt: cannot open the text file"]);
+    folder.write("a.txt", b"Hi.");
+    assert!(calibrate("q4_0", "a.txt").ok().json()["calibrated_tensors"].as_u64() > Some(4));
+    say("d.gguf", "d.wav");
 }
 
 #[test]
