@@ -366,13 +366,13 @@ fn refusals_say_what_to_do() {
 /// The usual patterns name no GGUF files: most repositories have one for each format.
 #[track_caller]
 fn gguf_files_are_chosen() {
-    let repo: orate_hub::Repo = REPO.parse().unwrap();
+    let repo: Repo = REPO.parse().unwrap();
     let plan = |names: &[&str], patterns: &[&str]| {
         let files: Vec<_> = names.iter().map(|name| (*name, b"GGUF".to_vec())).collect();
         let (hub, cache) = (Imitation::good(&files), folder());
         let hub = Hub::new(&settings(&hub.endpoint, cache.path())).unwrap();
         let plan = hub.plan(&repo, patterns, &Target::Cache, &mut go_on)?;
-        Ok::<_, orate_hub::Error>(plan.files.into_iter().map(|file| file.name).collect::<Vec<_>>())
+        Ok::<_, Error>(plan.files.into_iter().map(|file| file.name).collect::<Vec<_>>())
     };
     let usual = orate_hub::default_files(&repo);
     assert_eq!(plan(&["README.md", "a.gguf"], &usual).unwrap(), ["a.gguf"]);
