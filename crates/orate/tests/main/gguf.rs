@@ -4,7 +4,7 @@
 use orate::{DeviceChoice, Engine, EngineOptions, Finish, ModelSource, Options, PrecisionPolicy};
 use orate_testing::checkpoints::{write_chatterbox, write_random_qwen3_tts};
 use orate_testing::{gguf, snr_db};
-use orate_weights::{DType, GgufWriter, WeightSource};
+use orate_weights::{DType, GgufWriter};
 use std::path::{Path, PathBuf};
 
 const TEXT: &str = "Hello there, # and ## too.";
@@ -297,7 +297,7 @@ fn wrong_files_are_explained() {
     gguf::write_chatterbox_cpp(turbo.path(), turbo.path());
     let with = |codec: &Path| {
         let talker = out.path().join("talker.gguf");
-        open_with(&talker, Some(codec.to_owned())).err().expect("refused").to_string()
+        open_with(&talker, Some(codec.to_owned())).expect_err("refused").to_string()
     };
     for (codec, parts) in [
         (
