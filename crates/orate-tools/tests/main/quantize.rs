@@ -62,7 +62,7 @@ fn calibrated_files_speak() {
     let folder = tempfile::tempdir().expect("a folder");
     let [turbo, plain, calibrated] = ["turbo", "a.gguf", "b.gguf"].map(|name| folder.path().join(name));
     write_chatterbox(&turbo, "turbo", "tiny").expect("writable");
-    let dtype = DType::Q4K;
+    let dtype = DType::Q4_0;
     assert_eq!(quantize(FAMILIES, &turbo, dtype, None, &plain).expect("writes").calibrated, 0);
     let text = Some("Hello there.");
     let report = quantize(FAMILIES, &turbo, dtype, text, &calibrated).expect("writes");
