@@ -37,8 +37,8 @@ pub fn note_packing(engine: &Engine) {
         let bytes = |name: &str| weights.info(name).and_then(|i| i.dtype.bytes_for(i.len())).unwrap_or(0);
         if weights.names().into_iter().map(bytes).sum::<usize>() > LARGE {
             print::note(&format!(
-                "weights become {format} at every start; a file that `orate quantize --model {} --weights {format} \
-                 -o FILE.gguf` writes starts sooner",
+                "weights become {format} at every start; a file that `orate quantize --model {} --weights \
+                 {format} -o FILE.gguf` writes starts sooner",
                 files.facts().origin
             ));
         }

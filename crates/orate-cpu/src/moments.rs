@@ -30,8 +30,8 @@ impl Moments {
         }
     }
 
-    /// Mean squares of the inputs that the columns of a weight meet, as parts of their mean: `[K]`. `None` for
-    /// weights that met none, or zeros only.
+    /// Mean squares of the inputs that the columns of a weight meet, as parts of their mean: `[K]`. `None`
+    /// for weights that met none, or zeros only.
     pub fn importance(&self, name: &str) -> Option<Vec<f32>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Sums { squares, .. } = all.get(name)?;

@@ -138,8 +138,8 @@ impl Hub {
     /// weights, the only GGUF file of the repository is added.
     ///
     /// # Errors
-    /// The hub has no such repository, refuses it, cannot be reached, or answers with something hostile; no file
-    /// matches, or several GGUF files could be meant.
+    /// The hub has no such repository, refuses it, cannot be reached, or answers with something hostile; no
+    /// file matches, or several GGUF files could be meant.
     pub fn plan(
         &self,
         repo: &Repo,

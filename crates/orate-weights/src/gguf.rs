@@ -133,8 +133,8 @@ impl GgufFile {
         Self::map(path.as_ref(), u64::MAX)
     }
 
-    /// As [`GgufFile::open`], but long arrays of strings, such as a vocabulary, are empty. It takes a fraction
-    /// of the time, and is enough to find out what a file is.
+    /// As [`GgufFile::open`], but long arrays of strings, such as a vocabulary, are empty. It takes a
+    /// fraction of the time, and is enough to find out what a file is.
     ///
     /// # Errors
     /// As [`GgufFile::open`].
@@ -304,7 +304,8 @@ fn parse(origin: &str, bytes: Bytes, longest: u64) -> Result<GgufFile, Fault> {
         let Some((start, end)) = span else {
             let TensorInfo { dtype, shape } = info;
             return malformed!(
-                "tensor {name}, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data; {CUT_SHORT}",
+                "tensor {name}, {dtype} {shape:?} at offset {offset}, does not fit in {} bytes of data; \
+                 {CUT_SHORT}",
                 data.len(),
                 name = quoted(&name)
             );

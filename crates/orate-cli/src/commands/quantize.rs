@@ -27,8 +27,8 @@ pub struct Args {
 
     /// Text to speak first, to round more exactly what counts most (q4_0, K types)
     ///
-    /// The model speaks it in f32, which takes memory and time: give it some sentences of the kind that it will
-    /// speak. Weights that meet large inputs there are rounded with smaller errors.
+    /// The model speaks it in f32, which takes memory and time: give it some sentences of the kind that it
+    /// will speak. Weights that meet large inputs there are rounded with smaller errors.
     #[arg(long, value_name = "FILE")]
     pub calibrate: Option<PathBuf>,
 

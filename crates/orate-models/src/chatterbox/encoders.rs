@@ -215,8 +215,8 @@ impl Encoders {
     /// The model has none.
     pub(super) fn s3gen_encoders(&self) -> Result<&EncodersConfig, ModelError> {
         self.s3gen.encoders.as_ref().ok_or_else(|| {
-            let problem = "its file has no speech tokenizer and no speaker encoder, which read recordings; take a \
-                           file of CrispASR (cstr/chatterbox-turbo-GGUF) or the official repository";
+            let problem = "its file has no speech tokenizer and no speaker encoder, which read recordings; \
+                           take a file of CrispASR (cstr/chatterbox-turbo-GGUF) or the official repository";
             ModelError::Mode { variant: self.variant.name(), problem: problem.to_owned() }
         })
     }

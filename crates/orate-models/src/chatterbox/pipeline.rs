@@ -93,8 +93,8 @@ impl Chatterbox {
     }
 
     fn cannot_talk(&self) -> ModelError {
-        let problem = "it has no T3, so it converts speech but reads no texts; give the folder of a whole model, or the GGUF \
-             file of the T3";
+        let problem = "it has no T3, so it converts speech but reads no texts; give the folder of a whole \
+                       model, or the GGUF file of the T3";
         ModelError::Mode { variant: self.files.variant.name(), problem: problem.to_owned() }
     }
 

@@ -305,8 +305,8 @@ pub fn stranger(file: &GgufFile) -> String {
             format!("it holds a model of audio.cpp of the family {family}; {FAMILIES}")
         }
         other => format!(
-            "a GGUF file of architecture {}, which is no layout of a known engine; {FAMILIES}. docs/models.md \
-             lists the engines whose files are read",
+            "a GGUF file of architecture {}, which is no layout of a known engine; {FAMILIES}. \
+             docs/models.md lists the engines whose files are read",
             quoted(other)
         ),
     }
@@ -316,8 +316,8 @@ const FAMILIES: &str = "orate speaks with Qwen3-TTS, Chatterbox and Supertonic";
 
 /// Vocabularies of talker and code predictor in files for another engine.
 const CODES_AS_TOKENS: [usize; 2] = [3072, 30_720];
-const ONNX_CODEC: &str = "a part of a Qwen3-TTS model whose codec is in ONNX files, which cannot be read; take \
-                          the official repository, or Serveurperso/Qwen3-TTS-GGUF";
+const ONNX_CODEC: &str = "a part of a Qwen3-TTS model whose codec is in ONNX files, which cannot be read; \
+                          take the official repository, or Serveurperso/Qwen3-TTS-GGUF";
 
 /// Why the GGUF files of a folder are no model, if it has some and none is of a known layout: the first one's
 /// name, and what is wrong with it.
@@ -508,13 +508,13 @@ fn beside(main: &Part, wanted: Role) -> Result<Part, ModelError> {
     match found.len() {
         0 => Err(match (damaged, alien) {
             (Some(damaged), _) => main.wrong(format!(
-                "the file of its {0} is missing, or is the one beside it that cannot be read ({damaged}); replace \
-                 it, or name the {0} with --codec",
+                "the file of its {0} is missing, or is the one beside it that cannot be read ({damaged}); \
+                 replace it, or name the {0} with --codec",
                 wanted.name()
             )),
             (None, Some((what, name))) => main.wrong(format!(
-                "the file of its {0} is missing; {name} beside it is the {what}, and files of llama.cpp go together \
-                 only; name the {0} of another engine with --codec",
+                "the file of its {0} is missing; {name} beside it is the {what}, and files of llama.cpp go \
+                 together only; name the {0} of another engine with --codec",
                 wanted.name()
             )),
             (None, None) => ModelError::Incomplete {

@@ -7,8 +7,8 @@ use std::path::Path;
 /// The graphs.
 const GRAPHS: [&str; 4] = ["duration_predictor", "text_encoder", "vector_estimator", "vocoder"];
 
-/// Initializers of a graph that are floats, by name, and whether a MatMul reads them. Those that lost their name
-/// have that of the node that reads them: `…/W_query/linear/MatMul` has `….W_query.linear.weight`.
+/// Initializers of a graph that are floats, by name, and whether a MatMul reads them. Those that lost their
+/// name have that of the node that reads them: `…/W_query/linear/MatMul` has `….W_query.linear.weight`.
 fn named(folder: &Path, graph: &str) -> Vec<(String, Array, bool)> {
     let model = OnnxModel::open(folder.join(format!("onnx/{graph}.onnx"))).expect("a graph");
     let mut all = vec![];
@@ -75,8 +75,8 @@ pub fn write_supertonic_audiocpp(folder: &Path, out: &Path) {
     write_container(out, "supertonic", all, files);
 }
 
-/// Writes a file of CrispASR: renamed weights, convolutions of one tap as matrices. Of `tts.json`, it holds four
-/// numbers.
+/// Writes a file of CrispASR: renamed weights, convolutions of one tap as matrices. Of `tts.json`, it holds
+/// four numbers.
 pub fn write_supertonic_crispasr(folder: &Path, out: &Path) {
     let c = json(&folder.join("onnx/tts.json"));
     let count = |at: &str| c.pointer(at).and_then(serde_json::Value::as_u64).expect("a size") as u32;

@@ -25,8 +25,8 @@ pub fn quantize(dtype: DType, values: &[f32], out: &mut Vec<u8>) {
     }
 }
 
-/// As [`quantize`], with the error of each weight counted as often as `importance` has it: one number for each
-/// column of the matrix whose rows `values` are. Types of 8 bits and more are as exact without.
+/// As [`quantize`], with the error of each weight counted as often as `importance` has it: one number for
+/// each column of the matrix whose rows `values` are. Types of 8 bits and more are as exact without.
 ///
 /// # Panics
 ///

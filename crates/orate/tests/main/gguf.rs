@@ -135,7 +135,8 @@ fn weights_are_as_exact_as_their_type() {
             gguf::write_chatterbox_crispasr(english.path(), out, false, t)
         }),
     ];
-    // Largest errors as parts of a tensor's largest weight: half a step of each type, and its scale's rounding.
+    // Largest errors as parts of a tensor's largest weight: half a step of each type, and its scale's
+    // rounding.
     let limits = [(DType::F16, 5e-4), (DType::Q8_0, 4.5e-3), (DType::Q4_0, 0.13)];
     for (engine, folder, file, make) in makers {
         let source = open(folder);
@@ -210,8 +211,8 @@ fn broken_variants_say_what_is_wrong() {
     assert!(e.contains("needs no second file"), "{e}");
 }
 
-/// Files of no model, damaged files, and files that do not belong together: each error says what, where and what
-/// to do.
+/// Files of no model, damaged files, and files that do not belong together: each error says what, where and
+/// what to do.
 #[test]
 fn wrong_files_are_explained() {
     let (source, out) = (qwen("custom_voice"), tempfile::tempdir().expect("a folder"));

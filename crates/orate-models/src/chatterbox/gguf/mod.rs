@@ -360,8 +360,8 @@ fn whole(main: &Part, mut report: Report) -> Result<Files, ModelError> {
     assemble(main, lens, talks.then_some(texts), None, &files, &mut report)
 }
 
-/// Turbo and Nano of audio.cpp: a T3 under CrispASR's names, and an S3Gen whose vocoder is called `v`. The voice
-/// is inside; what reads recordings may be missing.
+/// Turbo and Nano of audio.cpp: a T3 under CrispASR's names, and an S3Gen whose vocoder is called `v`. The
+/// voice is inside; what reads recordings may be missing.
 fn turbo(
     main: &Part,
     container: &audiocpp::Container,
