@@ -1,5 +1,8 @@
+/** Bytes of a file that is there already. */
+export type Bytes = Blob | ArrayBuffer | ArrayBufferView;
+
 /** A URL to fetch and keep, or a file that is there already. */
-export type Source = string | URL | Blob | ArrayBuffer | ArrayBufferView;
+export type Source = string | URL | Bytes;
 
 /** What went wrong. `kind` is for programs, the message for people. */
 export class OrateError extends Error {
@@ -43,8 +46,11 @@ export interface OpenOptions {
 }
 
 export interface SpeechOptions {
-  /** One of the model's voices. */
-  voice?: string;
+  /**
+   * One of the model's voices, or a file: a voice that `Engine.clone` returned, or for Supertonic the JSON file
+   * of a style.
+   */
+  voice?: string | Bytes;
   /** Language code such as `en`. */
   language?: string;
   /** Another seed gives another reading. Default: 0. */
@@ -64,7 +70,14 @@ export interface SpeechOptions {
   /** Stops the text. */
   signal?: AbortSignal;
   /** Options of the model: see `EngineInfo.options`. */
-  [option: string]: string | number | boolean | AbortSignal | undefined;
+  [option: string]: string | number | boolean | Bytes | AbortSignal | undefined;
+}
+
+export interface CloneOptions {
+  /** The words of the recording. The model then also takes over the manner, where it can. */
+  transcript?: string;
+  /** Stops waiting for the voice. */
+  signal?: AbortSignal;
 }
 
 export interface Word {
@@ -117,6 +130,8 @@ export interface EngineInfo {
   sampleRate: number;
   voices: string[];
   defaultVoice: string | null;
+  /** Whether `Engine.clone` makes voices of recordings. */
+  canClone: boolean;
   /** Language codes of the model; empty if it has one language. */
   languages: string[];
   options: ModelOption[];
@@ -137,6 +152,12 @@ export class Engine {
   stream(text: string, options?: SpeechOptions): AsyncGenerator<Chunk, void, void>;
   /** Speaks all of a text. */
   speak(text: string, options?: SpeechOptions): Promise<Audio>;
+  /**
+   * Makes a voice of a recording, as a file for `voice`: a file that the browser can decode (WAV, MP3, what
+   * MediaRecorder made), or samples. Keep it for later visits; `orate voices` has such files, too. Ask the speaker
+   * first.
+   */
+  clone(recording: Bytes | Pick<Audio, "samples" | "sampleRate">, options?: CloneOptions): Promise<Blob>;
   /** Ends the worker and frees its memory. What is running fails. */
   close(): void;
 }

@@ -9,7 +9,10 @@ export { removeStored, stored } from "./storage.js";
 /** Version of the package. It is part of the voice's URL, so that a new version fetches its own. */
 export const VERSION = "0.1.0";
 
-const VOICE = new URL(`./orate-default.gguf?v=${VERSION}`, import.meta.url).href;
+// Bundlers copy files that are named by `new URL` with a constant.
+const voice = new URL("./orate-default.gguf", import.meta.url);
+voice.searchParams.set("v", VERSION);
+const VOICE = voice.href;
 const MODULES = {
   plain: new URL("./orate.wasm", import.meta.url).href,
   relaxed: new URL("./orate-relaxed.wasm", import.meta.url).href,
@@ -49,6 +52,10 @@ function choose(device = "auto", simd = "auto", threads) {
   if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 64)) {
     throw new OrateError("invalid-input", `threads is ${threads}; choose 1 to 64`);
   }
+  // Other pages have no storage, and lack functions that are used here.
+  if (!globalThis.isSecureContext) {
+    throw new OrateError("system", "this page is not secure; serve it by https:, or open it at localhost");
+  }
   if (!has.simd) {
     const browsers = "Chrome 91, Firefox 89, Safari 16.4 or newer";
     throw new OrateError("system", `this browser has no SIMD in WebAssembly; use ${browsers}`);
@@ -65,10 +72,16 @@ function choose(device = "auto", simd = "auto", threads) {
   return { module: MODULES[threads > 1 ? `${kind} threads` : kind], gpuModule: GPU_MODULE, device, threads };
 }
 
-// A source of bytes as a Blob, or as the URL to fetch.
-function source(value, what) {
+// Bytes as a Blob; undefined for other values.
+function blobOf(value) {
   if (value instanceof Blob) return value;
   if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return new Blob([value]);
+}
+
+// A source of bytes as a Blob, or as the URL to fetch.
+function source(value, what) {
+  const blob = blobOf(value);
+  if (blob) return blob;
   if (typeof value === "string" || value instanceof URL) {
     try {
       return new URL(value, globalThis.location?.href).href;
@@ -207,7 +220,16 @@ export class Engine {
   }
 
   async warmUp(options = {}) {
-    await this.#call({ call: "warmUp", options: given(options) });
+    await this.#call({ call: "warmUp", ...given(options) });
+  }
+
+  /** The voice of a recording, as a file for `voice`. */
+  async clone(recording, { transcript, signal } = {}) {
+    if (!this.info.canClone)
+      throw new OrateError("invalid-input", `${this.info.family} models do not clone voices; open one that does`);
+    const { samples, sampleRate } = await abortable(decoded(recording, this.sampleRate), signal);
+    const request = { call: "clone", file: new Blob([samples]), sampleRate, transcript };
+    return abortable(this.#call(request), signal);
   }
 
   /** Chunks of a text's audio, each computed when it is asked for. */
@@ -243,29 +265,17 @@ export class Engine {
     if (typeof text !== "string") throw new OrateError("invalid-input", `the text is ${text}; give a string`);
     const id = this.#next++;
     let cancelled; // where the module looks whether to end the text, if its memory is shared
-    // An abort rejects at once. Without shared memory, the worker ends the chunk that it is at, and drops it.
-    const abortable = (promise) => {
-      if (!signal) return promise;
-      signal.throwIfAborted();
-      return new Promise((resolve, reject) => {
-        const abort = () => {
-          if (cancelled) Atomics.store(new Uint8Array(this.#memory.buffer), cancelled, 1);
-          reject(signal.reason);
-        };
-        signal.addEventListener("abort", abort, { once: true });
-        promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
-      });
-    };
+    // Without shared memory, the worker ends the chunk that it is at, and drops it.
+    const end = () => cancelled && Atomics.store(new Uint8Array(this.#memory.buffer), cancelled, 1);
     return {
       begin: async () => {
-        const answer = await abortable(
-          this.#call({ call: "speak", id, text, whole, options: given(options) }),
-        );
+        const speak = { call: "speak", id, text, whole, ...given(options) };
+        const answer = await abortable(this.#call(speak), signal, end);
         cancelled = answer.cancelled;
         return answer;
       },
       next: async () => {
-        const chunk = await abortable(this.#call({ call: "next", id }));
+        const chunk = await abortable(this.#call({ call: "next", id }), signal, end);
         return chunk.done ? undefined : { ...chunk, samples: chunk.samples || new Float32Array(0) };
       },
       stop: () => void this.#call({ call: "stop", id }).catch(() => {}),
@@ -278,13 +288,52 @@ export class Engine {
   }
 }
 
-// Options without those that are undefined, which JSON has no place for.
-function given(options) {
+// Mono samples of a recording. Files are decoded by the browser.
+async function decoded(recording, sampleRate) {
+  if (recording?.samples instanceof Float32Array) {
+    if (!Number.isInteger(recording.sampleRate))
+      throw new OrateError("invalid-input", `the recording's sampleRate is ${recording.sampleRate}; give a number`);
+    return recording;
+  }
+  const file = blobOf(recording);
+  if (!file)
+    throw new OrateError("invalid-input", `the recording is ${recording}; give a File, a Blob, bytes or samples`);
+  if (typeof OfflineAudioContext !== "function")
+    throw new OrateError("system", "only pages decode files; give samples here: { samples, sampleRate }");
+  const name = file.name ?? "the recording";
+  const bytes = await file.arrayBuffer().catch((e) => {
+    throw new OrateError("system", `${name}: ${e.message}`);
+  });
+  const audio = await new OfflineAudioContext(1, 1, sampleRate).decodeAudioData(bytes).catch(() => {
+    throw new OrateError("invalid-input", `${name}: this browser cannot decode it; give WAV, MP3, FLAC or Ogg`);
+  });
+  const channels = Array.from({ length: audio.numberOfChannels }, (_, i) => audio.getChannelData(i));
+  const samples = channels[0].map((_, at) => channels.reduce((sum, one) => sum + one[at], 0) / channels.length);
+  return { samples, sampleRate: audio.sampleRate };
+}
+
+// The promise, until the signal rejects it.
+function abortable(promise, signal, onAbort) {
+  if (!signal) return promise;
+  signal.throwIfAborted();
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      onAbort?.();
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+
+// Options of speech for the worker, and the file of a voice beside them, since options are sent on as JSON.
+function given({ voice, ...options }) {
   for (const [name, value] of Object.entries(options)) {
     if (typeof value === "number" && !Number.isFinite(value))
       throw new OrateError("invalid-input", `${name} is ${value}; give a number`);
   }
-  return options;
+  const file = blobOf(voice);
+  return file ? { file, options } : { options: { ...options, voice } };
 }
 
 /** The audio of all chunks of a stream. */

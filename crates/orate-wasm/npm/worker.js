@@ -7,6 +7,8 @@ import * as threads from "./threads.js";
 import { Wasi } from "./wasi.js";
 
 let instance; // exports of the module, and its memory
+let wasi; // files of the module
+let uploads = 0; // files that were given with a call
 let printed = ""; // what the module wrote, which is the message of a panic
 let dead; // why the module cannot be used any more
 
@@ -28,7 +30,7 @@ async function open({ module: url, gpuModule, device, threads: most, files, mode
     loaded.set(path, isLocal ? source : await load(source, keep, progress));
   };
   const [module] = await Promise.all([compile(gpu ? gpuModule : url), ...files.map(one)]);
-  const wasi = new Wasi(loaded, (text) => (printed = (printed + text).slice(-2000)));
+  wasi = new Wasi(loaded, (text) => (printed = (printed + text).slice(-2000)));
   const [memory, control] = count > 1 ? [sharedMemory(), threads.control(count - 1)] : [];
   const { exports } = await WebAssembly.instantiate(module, {
     wasi_snapshot_preview1: wasi.imports(module, () => memory ?? instance.memory),
@@ -99,7 +101,34 @@ async function compile(url) {
   return WebAssembly.compile(await response.arrayBuffer());
 }
 
+// Whether a file is a cloned voice (safetensors): it begins with the length of its header in eight bytes.
+function isVoice(blob) {
+  const head = new Uint8Array(new FileReaderSync().readAsArrayBuffer(blob.slice(0, 9)));
+  return head[7] === 0 && head[8] === 0x7b;
+}
+
+// A call with a file: the samples to clone, or a voice to speak with. The module reads it during the call.
+async function callWithFile({ file, ...request }) {
+  const folder = `upload-${++uploads}`;
+  let path = `${folder}/samples`;
+  if (request.call !== "clone") {
+    // Models go by the extension.
+    const name = (file.name ?? "voice").replace(/\.(json|safetensors)$/, "").replace(/[^\w.-]+/g, "_");
+    path = `${folder}/${name}${isVoice(file) ? ".safetensors" : ".json"}`;
+    request.options = { ...request.options, voice: `/${path}` };
+  } else {
+    request.path = `/${path}`;
+  }
+  wasi.files.set(path, file);
+  try {
+    return await call(request);
+  } finally {
+    wasi.files.delete(path);
+  }
+}
+
 async function call(request) {
+  if (request.file) return callWithFile(request);
   if (dead)
     throw new OrateError("bug", `the engine ended after an error; open another one. The error was: ${dead}`);
   const { exports, memory, run } = instance,
@@ -123,6 +152,9 @@ async function call(request) {
   if (answer.error) throw new OrateError(answer.error.kind, answer.error.message);
   // Where the page can end the text while the module runs.
   if (request.call === "speak" && instance.isShared) answer.cancelled = exports.orate_cancelled(request.id);
+  if (request.call === "clone") {
+    return { answer: new Blob([new Uint8Array(memory.buffer, exports.orate_voice(), answer.bytes).slice()]) };
+  }
   if (!answer.samples) return { answer };
   return {
     answer,

@@ -6,6 +6,8 @@ const $ = (id) => document.getElementById(id);
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
 let engine, player, running, last;
+let loading; // ends loading, when another model is chosen meanwhile
+let clones = new Map(); // names of cloned voices, with their files
 
 function fail(error) {
   if (error?.name === "AbortError" || error?.kind === "cancelled") return;
@@ -24,30 +26,41 @@ function choices(select, values, chosen) {
   select.replaceChildren(...values.map((value) => new Option(value, value, false, value === chosen)));
 }
 
-async function open(model) {
+// Opens a model, the English voice by default. `problem` is why the model before could not be opened.
+async function open(model, problem) {
   running?.abort();
+  loading?.abort();
+  const own = (loading = new AbortController());
   engine?.close();
   engine = undefined;
+  clones = new Map();
   ready(false);
   $("error").hidden = true;
+  if (problem) fail(problem);
   $("download").disabled = true;
   $("loading").hidden = false;
   $("loading-text").textContent = "Loading the voice …";
   $("progress").removeAttribute("value");
   try {
-    engine = await Engine.open({
+    const opened = await Engine.open({
       model,
+      signal: own.signal,
       onProgress({ loaded, total }) {
+        if (own.signal.aborted) return;
         if (total) $("progress").value = loaded / total;
         const of = total ? ` of ${megabytes(total)}` : "";
         const rest = total && loaded >= total ? "; preparing it …" : "";
         $("loading-text").textContent = `Loading the voice: ${megabytes(loaded)}${of} MB${rest}`;
       },
     });
-    const { voices, defaultVoice, languages, options, device } = engine.info;
+    if (own.signal.aborted) return opened.close();
+    engine = opened;
+    const { voices, defaultVoice, languages, options, device, canClone } = engine.info;
     choices($("voice"), voices, defaultVoice);
     choices($("language"), languages, "en");
     $("language-field").hidden = languages.length < 2;
+    $("clone-field").hidden = !canClone;
+    $("recording").value = "";
     const speed = options.find((option) => option.name === "speed");
     $("speed-field").hidden = !speed;
     if (speed?.range) [$("speed").min, $("speed").max] = speed.range;
@@ -55,14 +68,38 @@ async function open(model) {
     ready(true);
     keepOffline();
   } catch (error) {
+    if (own.signal.aborted) return;
     fail(error);
+    if (model) open(undefined, error);
   } finally {
-    $("loading").hidden = true;
+    if (loading === own) $("loading").hidden = true;
+  }
+}
+
+// Makes a voice of a recording, and chooses it.
+async function clone(recording) {
+  const from = engine;
+  $("error").hidden = true;
+  $("state").textContent = "Listening to the recording …";
+  ready(false);
+  try {
+    const voice = await from.clone(recording);
+    if (engine !== from) return;
+    clones.set(recording.name, voice);
+    choices($("voice"), [...from.voices, ...clones.keys()], recording.name);
+    $("state").textContent = "";
+  } catch (error) {
+    if (engine === from) fail(error);
+  } finally {
+    if (engine === from) ready(true);
   }
 }
 
 async function speak() {
   const clicked = performance.now();
+  if (engine.info.canClone && !$("voice").options.length) {
+    return fail(new Error("This model has no voice of its own: choose a recording first."));
+  }
   const text = $("text").value,
     own = (running = new AbortController());
   player ??= new Player();
@@ -75,7 +112,8 @@ async function speak() {
   const chunks = [],
     spoken = { seconds: 0 };
   try {
-    const options = { voice: $("voice").value || undefined, signal: own.signal };
+    const voice = $("voice").value || undefined;
+    const options = { voice: clones.get(voice) ?? voice, signal: own.signal };
     if (!$("language-field").hidden) options.language = $("language").value;
     if (!$("speed-field").hidden) options.speed = Number($("speed").value);
     for await (const chunk of engine.stream(text, options)) {
@@ -96,8 +134,14 @@ async function speak() {
       new Promise((_, stop) => own.signal.addEventListener("abort", stop)),
     ]);
   } catch (error) {
-    if (own.signal.aborted) $("state").textContent = "Stopped.";
-    else fail(error);
+    if (!own.signal.aborted) fail(error);
+    else if (running === own) {
+      $("state").textContent = "Stopped.";
+      if (chunks.length && engine) {
+        last = join(chunks);
+        $("download").disabled = false;
+      }
+    }
   } finally {
     if (running === own) {
       player.stop();
@@ -138,11 +182,16 @@ $("pick-folder").addEventListener("click", () => $("folder").click());
 $("built-in").addEventListener("click", () => open());
 $("file").addEventListener("change", ({ target }) => {
   if (target.files.length) open(target.files[0]);
+  target.value = ""; // so that the same file can be chosen again
 });
 $("folder").addEventListener("change", ({ target }) => {
   // Paths begin with the name of the folder.
   const inside = (file) => file.webkitRelativePath.split("/").slice(1).join("/") || file.name;
   if (target.files.length) open(Object.fromEntries([...target.files].map((file) => [inside(file), file])));
+  target.value = "";
+});
+$("recording").addEventListener("change", ({ target }) => {
+  if (target.files.length) clone(target.files[0]);
 });
 
 navigator.serviceWorker?.register("sw.js").catch((error) => console.warn(`no offline use: ${error.message}`));

@@ -67,6 +67,13 @@ pub extern "C" fn orate_samples() -> *const f32 {
     STATE.with_borrow(|state| state.session.samples().as_ptr())
 }
 
+/// Returns where the bytes of the voice are that was cloned last, until the next call. The answer has their
+/// number.
+#[unsafe(no_mangle)]
+pub extern "C" fn orate_voice() -> *const u8 {
+    STATE.with_borrow(|state| state.session.voice().as_ptr())
+}
+
 /// Returns where a byte is that another thread sets to 1 to end a text, until the text is stopped; 0 if there
 /// is no such text.
 #[unsafe(no_mangle)]

@@ -45,6 +45,15 @@ enum Request {
     Next { id: u32 },
     /// Ends a text.
     Stop { id: u32 },
+    /// The voice of a recording, as the bytes of a voice file.
+    Clone {
+        /// Path of its mono samples: floats of 32 bits, little-endian. Browsers decode files themselves.
+        path: String,
+        /// Samples per second.
+        sample_rate: u32,
+        /// The words that are spoken there.
+        transcript: Option<String>,
+    },
 }
 
 /// Options of speech by name: those of all models, and those of the model's family.
@@ -67,6 +76,8 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let kind = match error.kind() {
+            // Of audio, the module only has samples: those of a recording.
+            _ if matches!(error, Error::Audio(_)) => "invalid-input",
             ErrorKind::InvalidInput => "invalid-input",
             ErrorKind::InvalidModel => "invalid-model",
             ErrorKind::Cancelled => "cancelled",
@@ -93,13 +104,14 @@ struct Text {
 
 /// An engine that answers requests in JSON, one after the other.
 ///
-/// Requests are objects with the name of a `call`: `open`, `warmUp`, `speak`, `next`, `stop`. Answers are
-/// objects too; one with `error` says what was wrong, and leaves the engine as it was.
+/// Requests are objects with the name of a `call`: `open`, `warmUp`, `speak`, `next`, `stop`, `clone`. Answers
+/// are objects too; one with `error` says what was wrong, and leaves the engine as it was.
 #[derive(Default)]
 pub struct Session {
     engine: Option<Engine>,
     texts: HashMap<u32, Text>,
     samples: Vec<f32>,
+    voice: Vec<u8>,
 }
 
 impl Session {
@@ -119,6 +131,11 @@ impl Session {
         &self.samples
     }
 
+    /// Bytes of the voice that was cloned last.
+    pub fn voice(&self) -> &[u8] {
+        &self.voice
+    }
+
     /// The switch that ends a text, for other threads: set it to true. It lives until the text is stopped.
     pub fn cancelled(&self, id: u32) -> Option<&AtomicBool> {
         self.texts.get(&id).map(|text| &*text.cancelled)
@@ -129,7 +146,8 @@ impl Session {
             Request::Open { model, options } => self.open(model, options),
             Request::WarmUp { options } => {
                 let Spoken { options, .. } = Spoken::read(options)?;
-                self.engine()?.warm_up_for(&options)?;
+                let engine = self.engine()?;
+                engine.warm_up_for(&with_voice_file(engine, options)?)?;
                 Ok(json!({}))
             }
             Request::Speak { id, text, whole, options } => self.speak(id, &text, whole, options),
@@ -137,6 +155,14 @@ impl Session {
             Request::Stop { id } => {
                 self.texts.remove(&id);
                 Ok(json!({}))
+            }
+            Request::Clone { path, sample_rate, transcript } => {
+                let read = std::fs::read(&path).map_err(|e| Failure::input(format!("{path}: {e}")))?;
+                let samples = read.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+                let (engine, transcript) = (self.engine()?, transcript.as_deref());
+                let voice = engine.clone_voice_samples("the recording", samples, sample_rate, transcript)?;
+                self.voice = voice.to_bytes().map_err(Error::from)?;
+                Ok(json!({ "bytes": self.voice.len() }))
             }
         }
     }
@@ -165,6 +191,7 @@ impl Session {
             "sampleRate": engine.sample_rate(),
             "voices": engine.voices().iter().map(|voice| &*voice.name).collect::<Vec<_>>(),
             "defaultVoice": engine.voices().iter().find(|voice| voice.is_default).map(|voice| &*voice.name),
+            "canClone": engine.can_clone(),
             "languages": languages.unwrap_or_else(|| json!([])),
             "options": engine.model().accepts().iter().map(described).collect::<Vec<_>>(),
         }))
@@ -188,6 +215,7 @@ impl Session {
             (false, false) => None,
         };
         let engine = self.engine()?;
+        let options = with_voice_file(engine, options)?;
         let stream = match script {
             None => engine.stream(text, &options)?,
             Some(script) => {
@@ -210,6 +238,15 @@ impl Session {
         let answer = spoken(&chunk);
         self.samples = chunk.samples;
         Ok(answer)
+    }
+}
+
+/// Options with the voice of a file that [`Request::Clone`] made, if they name one. Other names and files are
+/// the model's own matter.
+fn with_voice_file(engine: &Engine, options: Options) -> Result<Options> {
+    match options.voice.clone() {
+        Some(path) if path.ends_with(".safetensors") => Ok(engine.with_voice(options, &path)?),
+        _ => Ok(options),
     }
 }
 
@@ -372,6 +409,67 @@ mod tests {
         assert!(length(json!({ "speed": 1.5 })) < usual);
         assert!(length(json!({ "raw": true })) != usual);
         assert!(length(json!({ "tags": true, "speed": null })) == usual, "null stands for the default");
+    }
+
+    #[test]
+    fn a_recording_becomes_a_voice() {
+        let folder = tempfile::tempdir().expect("a folder");
+        orate_testing::checkpoints::write_random_qwen3_tts("base", folder.path(), 3).expect("writable");
+        let recording = orate_testing::checkpoints::qwen3_tts_goldens().join("cases/ref.wav");
+        // 16-bit samples after a header of 44 bytes.
+        let bytes = std::fs::read(&recording).expect("committed");
+        let sample = |bytes: &[u8; 2]| f32::from(i16::from_le_bytes(*bytes)) / 32768.0;
+        let floats: Vec<u8> =
+            bytes[44..].as_chunks().0.iter().flat_map(|bytes| sample(bytes).to_le_bytes()).collect();
+        let samples = folder.path().join("samples");
+        std::fs::write(&samples, floats).expect("writable");
+        let clone = |path: &std::path::Path, rate: u32, transcript: Option<&str>| json!({ "call": "clone", "path": path, "sampleRate": rate, "transcript": transcript });
+        let mut session = Session::default();
+        let open = json!({ "call": "open", "model": folder.path(), "options": { "threads": 1 } });
+        let info = call(&mut session, open);
+        assert_eq!(info["canClone"], true, "{info}");
+        let mut cloned = |transcript: Option<&str>| {
+            let answer = call(&mut session, clone(&samples, 24_000, transcript));
+            assert_eq!(answer, json!({ "bytes": session.voice().len() }));
+            session.voice().to_vec()
+        };
+        let (plain, known) = (cloned(None), cloned(Some("once upon a time")));
+        assert!(plain.len() < known.len(), "{} and {} bytes", plain.len(), known.len());
+        let file = folder.path().join("me.safetensors");
+        std::fs::write(&file, &plain).expect("writable");
+        let options = json!({ "voice": file, "max_frames": 4 });
+        let begun =
+            call(&mut session, json!({ "call": "speak", "id": 1, "text": "Hello.", "options": options }));
+        assert_eq!(begun["pieces"], 1, "{begun}");
+        let engine = session.engine.as_ref().expect("is open");
+        let cloned = Some(engine.clone_voice(&recording, None).expect("a voice"));
+        let options = Options { cloned, ..Options::default() }.set("max_frames", Value::Whole(4));
+        let want: Vec<f32> = (engine.stream("Hello.", &options).expect("speaks"))
+            .flat_map(|chunk| chunk.expect("speaks").samples)
+            .collect();
+        assert!(rest(&mut session, 1).0 == want && !want.is_empty());
+        // What is no recording, no voice, or is not there.
+        let silence = folder.path().join("silence");
+        std::fs::write(&silence, [0; 400_000]).expect("writable");
+        let weights = folder.path().join("model.safetensors");
+        let speak = json!({ "call": "speak", "id": 2, "text": "A.", "options": { "voice": weights } });
+        for (request, words) in [
+            (clone(&silence, 24_000, None), "the recording"),
+            (clone(&samples, 0, None), "sample rate"),
+            (clone(&samples, 24_000, Some(" ")), "transcript"),
+            (clone("/nowhere".as_ref(), 24_000, None), "/nowhere"),
+            (speak, "model.safetensors"),
+        ] {
+            let answer = call(&mut session, request);
+            assert!(answer["error"]["message"].as_str().is_some_and(|m| m.contains(words)), "{answer}");
+            assert!(
+                answer["error"]["kind"].as_str().is_some_and(|kind| kind.starts_with("invalid")),
+                "{answer}"
+            );
+        }
+        // The built-in voice has no use for one.
+        let answer = call(&mut opened(), clone(&samples, 24_000, None));
+        assert_eq!(answer["error"]["kind"], "invalid-input", "{answer}");
     }
 
     #[test]

@@ -313,6 +313,20 @@ impl Engine {
         self.clone_from(what, transcript, |most| read_audio_bytes(what, recording, most))
     }
 
+    /// As [`Engine::clone_voice`], for mono samples of any rate. `what` names them in errors.
+    ///
+    /// # Errors
+    /// As [`Engine::clone_voice`].
+    pub fn clone_voice_samples(
+        &self,
+        what: &str,
+        samples: Vec<f32>,
+        sample_rate: u32,
+        transcript: Option<&str>,
+    ) -> Result<Arc<ClonedVoice>> {
+        self.clone_from(what, transcript, |_| Ok(Waveform { samples, sample_rate }))
+    }
+
     fn clone_from(
         &self,
         what: &str,

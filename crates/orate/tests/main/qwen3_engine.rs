@@ -337,6 +337,11 @@ fn a_recording_becomes_a_voice() {
     let recording = qwen3_tts_goldens().join("cases/ref.wav");
     let voice = base.clone_voice(&recording, None).expect("a voice");
     let known = base.clone_voice(&recording, Some("once upon a time")).expect("a voice");
+    let heard = orate_audio::read_audio(&recording, 60.0).expect("a recording");
+    let same = base.clone_voice_samples("me", heard.samples, heard.sample_rate, None).expect("a voice");
+    assert_eq!(same, voice);
+    let e = base.clone_voice_samples("me", vec![0.0; 24_000], 24_000, None).expect_err("silent").to_string();
+    assert!(e.contains("me"), "{e}");
     let typed = |voice: &ClonedVoice| Voice::try_from(voice).expect("of this family");
     assert_eq!(typed(&voice).x_vector, typed(&known).x_vector);
     let codes = &typed(&known).reference.expect("with its words").codes;
