@@ -1,7 +1,7 @@
 // WebGPU for the module: the functions that `src/webgpu/page.rs` of orate-gpu declares.
 //
-// The module waits for promises by JavaScript Promise Integration: functions under `suspending` suspend it. So a
-// caller uses `promising(function)`, and calls nothing else of the module until that has ended.
+// The module waits for promises by JavaScript Promise Integration: functions under `suspending` suspend it.
+// So a caller uses `promising(function)`, and calls nothing else of the module until that has ended.
 
 const VALIDATION = 1,
   OUT_OF_MEMORY = 2,

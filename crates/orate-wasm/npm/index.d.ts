@@ -47,8 +47,8 @@ export interface OpenOptions {
 
 export interface SpeechOptions {
   /**
-   * One of the model's voices, or a file: a voice that `Engine.clone` returned, or for Supertonic the JSON file
-   * of a style.
+   * One of the model's voices, or a file: a voice that `Engine.clone` returned, or for Supertonic the JSON
+   * file of a style.
    */
   voice?: string | Bytes;
   /** Language code such as `en`. */
@@ -153,9 +153,9 @@ export class Engine {
   /** Speaks all of a text. */
   speak(text: string, options?: SpeechOptions): Promise<Audio>;
   /**
-   * Makes a voice of a recording, as a file for `voice`: a file that the browser can decode (WAV, MP3, what
-   * MediaRecorder made), or samples. Keep it for later visits; `orate voices` has such files, too. Ask the speaker
-   * first.
+   * Makes a voice of a recording, as a file for `voice`. The recording is a file that the browser can decode
+   * (WAV, MP3, what MediaRecorder made), or samples. Keep the voice for later visits; `orate voices` has such
+   * files, too. Ask the speaker first.
    */
   clone(recording: Bytes | Pick<Audio, "samples" | "sampleRate">, options?: CloneOptions): Promise<Blob>;
   /** Ends the worker and frees its memory. What is running fails. */

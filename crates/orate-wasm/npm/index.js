@@ -225,8 +225,9 @@ export class Engine {
 
   /** The voice of a recording, as a file for `voice`. */
   async clone(recording, { transcript, signal } = {}) {
-    if (!this.info.canClone)
-      throw new OrateError("invalid-input", `${this.info.family} models do not clone voices; open one that does`);
+    const { canClone, family } = this.info;
+    if (!canClone)
+      throw new OrateError("invalid-input", `this ${family} model does not clone voices; open one that does`);
     const { samples, sampleRate } = await abortable(decoded(recording, this.sampleRate), signal);
     const request = { call: "clone", file: new Blob([samples]), sampleRate, transcript };
     return abortable(this.#call(request), signal);
@@ -291,13 +292,17 @@ export class Engine {
 // Mono samples of a recording. Files are decoded by the browser.
 async function decoded(recording, sampleRate) {
   if (recording?.samples instanceof Float32Array) {
-    if (!Number.isInteger(recording.sampleRate))
-      throw new OrateError("invalid-input", `the recording's sampleRate is ${recording.sampleRate}; give a number`);
-    return recording;
+    const { samples, sampleRate } = recording;
+    if (!Number.isInteger(sampleRate))
+      throw new OrateError("invalid-input", `sampleRate is ${sampleRate}; give samples per second`);
+    return { samples, sampleRate };
   }
   const file = blobOf(recording);
   if (!file)
-    throw new OrateError("invalid-input", `the recording is ${recording}; give a File, a Blob, bytes or samples`);
+    throw new OrateError(
+      "invalid-input",
+      `the recording is ${recording}; give a File, a Blob, bytes or samples`,
+    );
   if (typeof OfflineAudioContext !== "function")
     throw new OrateError("system", "only pages decode files; give samples here: { samples, sampleRate }");
   const name = file.name ?? "the recording";
@@ -305,16 +310,19 @@ async function decoded(recording, sampleRate) {
     throw new OrateError("system", `${name}: ${e.message}`);
   });
   const audio = await new OfflineAudioContext(1, 1, sampleRate).decodeAudioData(bytes).catch(() => {
-    throw new OrateError("invalid-input", `${name}: this browser cannot decode it; give WAV, MP3, FLAC or Ogg`);
+    const problem = "this browser cannot decode it; give WAV, MP3, FLAC or Ogg";
+    throw new OrateError("invalid-input", `${name}: ${problem}`);
   });
   const channels = Array.from({ length: audio.numberOfChannels }, (_, i) => audio.getChannelData(i));
-  const samples = channels[0].map((_, at) => channels.reduce((sum, one) => sum + one[at], 0) / channels.length);
+  const mean = (at) => channels.reduce((sum, one) => sum + one[at], 0) / channels.length;
+  const samples = channels[0].map((_, at) => mean(at));
   return { samples, sampleRate: audio.sampleRate };
 }
 
 // The promise, until the signal rejects it.
 function abortable(promise, signal, onAbort) {
   if (!signal) return promise;
+  promise.catch(() => {}); // nobody waits for it after an abort
   signal.throwIfAborted();
   return new Promise((resolve, reject) => {
     const abort = () => {

@@ -104,8 +104,8 @@ struct Text {
 
 /// An engine that answers requests in JSON, one after the other.
 ///
-/// Requests are objects with the name of a `call`: `open`, `warmUp`, `speak`, `next`, `stop`, `clone`. Answers
-/// are objects too; one with `error` says what was wrong, and leaves the engine as it was.
+/// Requests are objects with the name of a `call`: `open`, `warmUp`, `speak`, `next`, `stop`, `clone`.
+/// Answers are objects too; one with `error` says what was wrong, and leaves the engine as it was.
 #[derive(Default)]
 pub struct Session {
     engine: Option<Engine>,
@@ -342,6 +342,7 @@ fn spoken(chunk: &Chunk) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
     use std::sync::atomic::Ordering;
 
     const VOICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../voices/orate-default/orate-default.gguf");
@@ -411,6 +412,10 @@ mod tests {
         assert!(length(json!({ "tags": true, "speed": null })) == usual, "null stands for the default");
     }
 
+    fn clone(path: &Path, sample_rate: u32, transcript: Option<&str>) -> serde_json::Value {
+        json!({ "call": "clone", "path": path, "sampleRate": sample_rate, "transcript": transcript })
+    }
+
     #[test]
     fn a_recording_becomes_a_voice() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -423,7 +428,6 @@ mod tests {
             bytes[44..].as_chunks().0.iter().flat_map(|bytes| sample(bytes).to_le_bytes()).collect();
         let samples = folder.path().join("samples");
         std::fs::write(&samples, floats).expect("writable");
-        let clone = |path: &std::path::Path, rate: u32, transcript: Option<&str>| json!({ "call": "clone", "path": path, "sampleRate": rate, "transcript": transcript });
         let mut session = Session::default();
         let open = json!({ "call": "open", "model": folder.path(), "options": { "threads": 1 } });
         let info = call(&mut session, open);
