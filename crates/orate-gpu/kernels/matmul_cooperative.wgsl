@@ -6,10 +6,10 @@ enable wgpu_cooperative_matrix;
 // are f16, sums are f32. Widths and channels are multiples of 4.
 //
 // The weight is padded with zeros as in matmul.wgsl. It is stored as f16, or with BLOCKS in a format of
-// weight.wgsl and rounded to f16 on its way to workgroup memory, as x is. A workgroup has SPLIT groups of GM × GN subgroups. Of a slice of DEPTH terms each group
-// multiplies BK, and each of its subgroups computes FM × FN fragments of the BM × BN results. The groups'
-// sums are added in workgroup memory in a fixed order, one row of a subgroup's fragments and CN columns of
-// them at a time.
+// weight.wgsl and rounded to f16 on its way to workgroup memory, as x is. A workgroup has SPLIT groups of
+// GM × GN subgroups. Of a slice of DEPTH terms each group multiplies BK, and each of its subgroups computes
+// FM × FN fragments of the BM × BN results. The groups' sums are added in workgroup memory in a fixed order,
+// one row of a subgroup's fragments and CN columns of them at a time.
 //
 // Rows have 8 more elements in workgroup memory, to avoid bank conflicts. With EARLY, the values to add at
 // the end are read at the beginning.

@@ -141,7 +141,8 @@ fn bench_of_a_code() {
     }
 }
 
-/// How long a step of the flow takes at released sizes, for several callers of 4 seconds after a prompt of 10.
+/// How long a step of the flow takes at released sizes, for several callers of 4 seconds after a prompt of
+/// 10.
 #[test]
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench_of_a_step() {
