@@ -290,7 +290,8 @@ impl Weight {
             Kind::Add => zip(part(0)?, &part(1)?, |a, b| a + b),
             Kind::Reciprocal => map(part(0)?, |x| 1.0 / x),
             Kind::Sqrt => map(part(0)?, f32::sqrt),
-            // In f64, since libraries of systems and browsers round the last bit of f32 functions differently.
+            // In f64, since libraries of systems and browsers round the last bit of f32 functions
+            // differently.
             Kind::Tanh => map(part(0)?, |x| f64::from(x).tanh() as f32),
             Kind::Exp => map(part(0)?, |x| f64::from(x).exp() as f32),
             Kind::AtLeast(least) => map(part(0)?, |x| x.max(*least)),
