@@ -279,8 +279,8 @@ pub(crate) fn wide_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
-/// Name of the program with [`WARPGROUP`] and [`WARPGROUP_ROWS`] in this precision; only those of 16 bits have
-/// one.
+/// Name of the program with [`WARPGROUP`] and [`WARPGROUP_ROWS`] in this precision; only those of 16 bits
+/// have one.
 pub(crate) fn warpgroup_program(precision: Precision) -> Option<&'static str> {
     match precision {
         Precision::F16 => Some("matmul_warpgroup-f16"),
