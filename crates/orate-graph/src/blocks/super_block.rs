@@ -188,21 +188,6 @@ impl SuperBlock {
     }
 }
 
-impl SuperBlock {
-    /// As [`SuperBlock::round`], with the error of each weight counted `importance` times.
-    pub fn round_weighted(
-        format: SuperFormat,
-        weights: &[f32; SUPER_BLOCK],
-        importance: &[f32; SUPER_BLOCK],
-    ) -> SuperBlock {
-        match format {
-            SuperFormat::Q4K => weighted::with_minima::<15>(weights, importance),
-            SuperFormat::Q5K => weighted::with_minima::<31>(weights, importance),
-            SuperFormat::Q6K => weighted::q6_k(weights, importance),
-        }
-    }
-}
-
 fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }

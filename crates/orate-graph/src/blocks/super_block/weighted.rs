@@ -3,8 +3,23 @@
 //! As in [`super`], several steps are tried for each sub-block; step and minimum are fitted by least squares
 //! with these factors, and the step of the least weighted error counts.
 
-use super::{SuperBlock, TRIED, half, inverse, of_signed_steps, of_steps, range, whole};
+use super::{SuperBlock, SuperFormat, TRIED, half, inverse, of_signed_steps, of_steps, range, whole};
 use crate::shape::SUPER_BLOCK;
+
+impl SuperBlock {
+    /// As [`SuperBlock::round`], with the error of each weight counted `importance` times.
+    pub fn round_weighted(
+        format: SuperFormat,
+        weights: &[f32; SUPER_BLOCK],
+        importance: &[f32; SUPER_BLOCK],
+    ) -> SuperBlock {
+        match format {
+            SuperFormat::Q4K => with_minima::<15>(weights, importance),
+            SuperFormat::Q5K => with_minima::<31>(weights, importance),
+            SuperFormat::Q6K => q6_k(weights, importance),
+        }
+    }
+}
 
 /// Weighted sum of the products of two lists.
 fn product(w: &[f32], a: &[f32], b: &[f32]) -> f32 {
@@ -63,7 +78,7 @@ fn signed_step<const N: usize>(x: &[f32; N], w: &[f32], most: f32) -> f32 {
 }
 
 /// `q4_k` (`MOST` 15) and `q5_k` (31).
-pub(super) fn with_minima<const MOST: u8>(x: &[f32; SUPER_BLOCK], w: &[f32; SUPER_BLOCK]) -> SuperBlock {
+fn with_minima<const MOST: u8>(x: &[f32; SUPER_BLOCK], w: &[f32; SUPER_BLOCK]) -> SuperBlock {
     let (parts, factors) = (x.as_chunks::<32>().0, w.as_chunks::<32>().0);
     let mut found = [(0.0, 0.0); 8];
     for ((to, x), w) in found.iter_mut().zip(parts).zip(factors) {
@@ -72,7 +87,7 @@ pub(super) fn with_minima<const MOST: u8>(x: &[f32; SUPER_BLOCK], w: &[f32; SUPE
     of_steps::<MOST>(parts, found)
 }
 
-pub(super) fn q6_k(x: &[f32; SUPER_BLOCK], w: &[f32; SUPER_BLOCK]) -> SuperBlock {
+fn q6_k(x: &[f32; SUPER_BLOCK], w: &[f32; SUPER_BLOCK]) -> SuperBlock {
     let (parts, factors) = (x.as_chunks::<16>().0, w.as_chunks::<16>().0);
     let mut steps = [0.0; 16];
     for ((to, x), w) in steps.iter_mut().zip(parts).zip(factors) {
