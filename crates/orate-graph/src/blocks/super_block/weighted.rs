@@ -105,7 +105,6 @@ pub fn weighted_q4_0(x: &[f32; 32], w: &[f32; 32]) -> (half::f16, [i8; 32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SuperFormat;
     use super::*;
 
     fn noise(seed: u32) -> [f32; SUPER_BLOCK] {
