@@ -266,8 +266,8 @@ const PARTS: usize = 3;
 /// Maximum rows of a matmul that reads its weight once for all of them, in registers.
 const FEW_ROWS: usize = 16;
 /// The same where cooperative matrices are faster for more rows. On an H100, matmuls of a frame of Qwen3-TTS
-/// 0.6B in `f16` take 6.8 ms for four rows, 9.1 for eight and 13.4 for sixteen, and 7.8, 7.9 and 8.0 on
-/// cooperative matrices.
+/// 0.6B in `f16` take 6.8 ms for four rows, 9.1 for eight and 13.4 for sixteen, and on cooperative matrices,
+/// with the products of gates, 7.8, 8.0 and 8.0. Timestamps add some µs to each.
 const FEW_ROWS_BESIDE_MATRICES: usize = 4;
 
 /// Maximum rows of a matmul by a weight of the policy's format that does not use cooperative matrices.

@@ -14,3 +14,7 @@ mod goldens;
 mod quantize;
 mod qwen3_generation;
 mod toy_family;
+
+/// Fuzz targets limit memory.
+#[global_allocator]
+static ALLOCATOR: orate_testing::Counting = orate_testing::Counting;

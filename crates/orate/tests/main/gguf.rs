@@ -136,7 +136,7 @@ fn weights_are_as_exact_as_their_type() {
         }),
     ];
     // Largest errors as parts of a tensor's largest weight: half a step of each type, and its scale's
-    // rounding.
+    // rounding; in q4_0 a step, as its integers end one earlier on one side.
     let limits = [(DType::F16, 5e-4), (DType::Q8_0, 4.5e-3), (DType::Q4_0, 0.13)];
     for (engine, folder, file, make) in makers {
         let source = open(folder);
