@@ -309,6 +309,7 @@ impl<N: Autoregressive> Batch<N> {
         &mut self,
         mut each: impl FnMut(RowId, Result<Step, ModelError>, &[i32]),
     ) -> Result<Counters, ModelError> {
+        let joining = self.expected.saturating_sub(self.len());
         for (id, codes) in std::mem::take(&mut self.brought) {
             self.emit(id, &codes, &mut each);
         }
@@ -319,7 +320,7 @@ impl<N: Autoregressive> Batch<N> {
             self.leave(id);
         }
         let (live, rows) = (self.len(), self.rows());
-        if live > 0 && rows > 2 && 4 * live.max(self.expected) <= rows {
+        if live > 0 && rows > 2 && 4 * (live + joining) <= rows {
             match self.move_to(rows / 2, (0, 0), LEAST_CAPACITY) {
                 // A device without room for the smaller memory keeps the larger one.
                 Err(e) if has_no_room(&e) => {}
@@ -339,8 +340,7 @@ impl<N: Autoregressive> Batch<N> {
             None => active.submit(&self.facts)?,
         };
         // Utterances that are about to join would have to wait for one more frame.
-        let waits = self.expected > live;
-        if self.look_ahead && !waits && active.rows.iter().any(Row::continues) {
+        if self.look_ahead && joining == 0 && active.rows.iter().any(Row::continues) {
             match active.submit(&self.facts) {
                 Ok(next) => self.flight = Some(next),
                 Err(e) => {
