@@ -78,6 +78,10 @@ impl Target for CpuDevice {
         self.core.name.to_string()
     }
 
+    fn weight_formats(&self) -> PrecisionPolicy {
+        (*self.core.policy).clone()
+    }
+
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
         Ok(table::kernel(op).name(&self.core, inputs))
     }

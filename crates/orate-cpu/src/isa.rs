@@ -18,6 +18,8 @@ enum Level {
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Vnni,
@@ -34,10 +36,11 @@ enum Level {
 }
 
 /// Names of all sets, best first.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "amx",
     "vnni",
     "avx512",
+    "avx-vnni",
     "avx2",
     "neon-i8mm",
     "neon-dotprod",
@@ -47,8 +50,8 @@ const NAMES: [&str; 10] = [
     "portable",
 ];
 
-/// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx2`, `neon-i8mm`,
-/// `neon-dotprod`, `neon`, `relaxed-simd`, `simd128` or `portable`.
+/// Environment variable that forces an instruction set: `amx`, `vnni`, `avx512`, `avx-vnni`, `avx2`,
+/// `neon-i8mm`, `neon-dotprod`, `neon`, `relaxed-simd`, `simd128` or `portable`.
 pub const ISA_VARIABLE: &str = "ORATE_CPU_ISA";
 
 /// Whether a kernel of this name multiplies on AMX tiles. Names begin with the instruction set that a kernel
@@ -92,6 +95,9 @@ impl Isa {
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c")
             {
+                if is_x86_feature_detected!("avxvnni") {
+                    found.push(Isa(Level::AvxVnni));
+                }
                 found.push(Isa(Level::Avx2));
             }
         }
@@ -172,6 +178,8 @@ impl Isa {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Level::Amx | Level::Vnni => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => "avx2",
             #[cfg(target_arch = "aarch64")]
             Level::Dotprod | Level::I8mm => "neon",
             _ => self.name(),
@@ -188,13 +196,16 @@ impl Isa {
     }
 
     /// `amx` (AVX-512 with VNNI and matrix tiles), `vnni` (AVX-512 with integer dot products), `avx512`,
-    /// `avx2`, `neon-i8mm` (NEON with integer matrix products), `neon-dotprod` (with integer dot products),
-    /// `neon`, `relaxed-simd` (of WebAssembly, with multiply-adds rounded once), `simd128` or `portable`.
+    /// `avx-vnni` (AVX2 with integer dot products), `avx2`, `neon-i8mm` (NEON with integer matrix products),
+    /// `neon-dotprod` (with integer dot products), `neon`, `relaxed-simd` (of WebAssembly, with multiply-adds
+    /// rounded once), `simd128` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => "avx-vnni",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
@@ -217,9 +228,9 @@ impl Isa {
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run(Portable(())),
-            // SAFETY: this level exists only if its features were detected.
+            // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { crate::arch::x86::run_avx2(kernel) },
+            Level::Avx2 | Level::AvxVnni => unsafe { crate::arch::x86::run_avx2(kernel) },
             // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Vnni | Level::Amx => unsafe { crate::arch::x86::run_avx512(kernel) },
@@ -238,6 +249,9 @@ impl Isa {
             // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { crate::arch::x86::run_bytes_avx2(kernel) },
+            // SAFETY: this level exists only if its features were detected.
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => unsafe { crate::arch::x86::run_bytes_avx_vnni(kernel) },
             // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { crate::arch::x86::run_bytes_avx512(kernel) },

@@ -228,29 +228,12 @@ pub trait ByteSimd: Simd {
         self,
         low: *const u8,
         high: *const u8,
-        (first, bits): (i32, i32),
+        bits: (i32, i32),
         x: &[*const i8; ROWS],
         dots: &mut [[Self::I; VECTORS]; ROWS],
     ) {
-        let mask = ((1 << bits) - 1) << 4;
-        for v in 0..VECTORS {
-            let at = 4 * v * Self::LANES;
-            // SAFETY: the caller vouches for the vectors and for four groups of x.
-            unsafe {
-                let upper = self.load_bytes(high.add(at));
-                for pair in 0..2 {
-                    let both = self.load_bytes(low.add(pair * GROUP_BYTES + at));
-                    let lower = [self.low_nibbles(both), self.high_nibbles(both)];
-                    for (i, lower) in lower.into_iter().enumerate() {
-                        let group = 2 * pair + i;
-                        let w = self.or_bits(lower, upper, 4 - first - bits * group as i32, mask);
-                        for (dots, x) in dots.iter_mut().zip(x) {
-                            dots[v] = self.dot4(dots[v], w, x.cast::<i32>().add(group).read_unaligned());
-                        }
-                    }
-                }
-            }
-        }
+        // SAFETY: the caller vouches for the memory.
+        unsafe { fours::half(self, low, high, bits, x, dots) }
     }
     /// Dot products of a tile's columns of a block with rows of x, each added to the start of its row: 32
     /// terms, eight groups of four. With `NIBBLES`, the lower half of a byte belongs to group g and the upper
@@ -266,30 +249,8 @@ pub trait ByteSimd: Simd {
         x: &[*const i8; ROWS],
         starts: [i32; ROWS],
     ) -> [[Self::I; VECTORS]; ROWS] {
-        let mut dots: [_; ROWS] = std::array::from_fn(|i| [self.splat_i32(starts[i]); VECTORS]);
-        let groups = if NIBBLES { 4 } else { 8 };
-        for g in 0..groups {
-            let mut bytes = [self.splat_i32(0); VECTORS];
-            for (v, bytes) in bytes.iter_mut().enumerate() {
-                // SAFETY: the caller vouches for the vectors of this group.
-                *bytes = unsafe { self.load_bytes(w.add(g * GROUP_BYTES + 4 * v * Self::LANES)) };
-            }
-            let low = if NIBBLES { bytes.map(|w| self.low_nibbles(w)) } else { bytes };
-            for (dots, x) in dots.iter_mut().zip(x) {
-                // SAFETY: the caller vouches for eight groups.
-                let x = unsafe { x.cast::<i32>().add(g).read_unaligned() };
-                (0..VECTORS).for_each(|v| dots[v] = self.dot4(dots[v], low[v], x));
-            }
-            if NIBBLES {
-                let high = bytes.map(|w| self.high_nibbles(w));
-                for (dots, x) in dots.iter_mut().zip(x) {
-                    // SAFETY: as above.
-                    let x = unsafe { x.cast::<i32>().add(g + groups).read_unaligned() };
-                    (0..VECTORS).for_each(|v| dots[v] = self.dot4(dots[v], high[v], x));
-                }
-            }
-        }
-        dots
+        // SAFETY: the caller vouches for the memory.
+        unsafe { fours::block::<_, ROWS, VECTORS, NIBBLES>(self, w, x, starts) }
     }
     /// `sums += dots · (d · scale)`, where each column has a `d` and each row a `scale`.
     ///
@@ -310,6 +271,80 @@ pub trait ByteSimd: Simd {
                 sums[i][v] = self.fma(self.to_floats(dots[i][v]), scale, sums[i][v]);
             }
         }
+    }
+}
+
+/// Dot products by [`ByteSimd::dot4`].
+pub mod fours {
+    use super::{ByteSimd, GROUP_BYTES};
+
+    /// [`ByteSimd::dot_half`].
+    ///
+    /// # Safety
+    /// As for [`ByteSimd::dot_half`].
+    #[inline(always)]
+    pub unsafe fn half<S: ByteSimd, const ROWS: usize, const VECTORS: usize>(
+        s: S,
+        low: *const u8,
+        high: *const u8,
+        (first, bits): (i32, i32),
+        x: &[*const i8; ROWS],
+        dots: &mut [[S::I; VECTORS]; ROWS],
+    ) {
+        let mask = ((1 << bits) - 1) << 4;
+        for v in 0..VECTORS {
+            let at = 4 * v * S::LANES;
+            // SAFETY: the caller vouches for the vectors and for four groups of x.
+            unsafe {
+                let upper = s.load_bytes(high.add(at));
+                for group in 0..4 {
+                    let both = s.load_bytes(low.add(group / 2 * GROUP_BYTES + at));
+                    let lower = if group % 2 == 0 { s.low_nibbles(both) } else { s.high_nibbles(both) };
+                    let w = s.or_bits(lower, upper, 4 - first - bits * group as i32, mask);
+                    for (dots, x) in dots.iter_mut().zip(x) {
+                        dots[v] = s.dot4(dots[v], w, x.cast::<i32>().add(group).read_unaligned());
+                    }
+                }
+            }
+        }
+    }
+
+    /// [`ByteSimd::dot_block`].
+    ///
+    /// # Safety
+    /// As for [`ByteSimd::dot_block`].
+    #[inline(always)]
+    pub unsafe fn block<S: ByteSimd, const ROWS: usize, const VECTORS: usize, const NIBBLES: bool>(
+        s: S,
+        w: *const u8,
+        x: &[*const i8; ROWS],
+        starts: [i32; ROWS],
+    ) -> [[S::I; VECTORS]; ROWS] {
+        // Loops, because `map` and `from_fn` of arrays are calls that know nothing of the instruction set.
+        let mut dots = [[s.splat_i32(0); VECTORS]; ROWS];
+        for (dots, start) in dots.iter_mut().zip(starts) {
+            *dots = [s.splat_i32(start); VECTORS];
+        }
+        let groups = if NIBBLES { 4 } else { 8 };
+        for g in 0..groups {
+            let mut bytes = [s.splat_i32(0); VECTORS];
+            for (v, bytes) in bytes.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the vectors of this group.
+                *bytes = unsafe { s.load_bytes(w.add(g * GROUP_BYTES + 4 * v * S::LANES)) };
+            }
+            for (i, x) in x.iter().enumerate() {
+                // SAFETY: the caller vouches for eight groups.
+                let group = |g: usize| unsafe { x.cast::<i32>().add(g).read_unaligned() };
+                for v in 0..VECTORS {
+                    let low = if NIBBLES { s.low_nibbles(bytes[v]) } else { bytes[v] };
+                    dots[i][v] = s.dot4(dots[i][v], low, group(g));
+                }
+                for v in 0..if NIBBLES { VECTORS } else { 0 } {
+                    dots[i][v] = s.dot4(dots[i][v], s.high_nibbles(bytes[v]), group(g + groups));
+                }
+            }
+        }
+        dots
     }
 }
 

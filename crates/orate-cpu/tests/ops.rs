@@ -1,7 +1,7 @@
 //! Every op case, on every instruction set of this machine, compared with the reference interpreter.
 
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Device, Op, Precision, PrecisionPolicy};
+use orate_graph::{DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Weight};
 use orate_testing::{
     OnDevice, ReferenceDevice, check_all, check_clearing, check_compact_rows, check_copies, check_extensions,
     check_foreign_copy, check_later_reads, check_stored_blocks, op_cases, tolerance::of_rounded_attention,
@@ -68,6 +68,31 @@ fn stored_blocks() {
             // Activations have 8 bits.
             check_stored_blocks(&device, precision, 2e-2);
         }
+    }
+}
+
+/// Weights count as many bytes as they have in their format, in plans and so in profiles.
+#[test]
+fn bytes_of_a_step() {
+    let (k, n) = (512, 96);
+    for (precision, bytes_of_256) in [
+        (Precision::F32, 1024),
+        (Precision::F16, 512),
+        (Precision::Bf16, 512),
+        (Precision::Q8_0, 272),
+        (Precision::Q6K, 210),
+        (Precision::Q5K, 176),
+        (Precision::Q4K, 144),
+        (Precision::Q4_0, 144),
+    ] {
+        let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
+        let device = device.with_precision(PrecisionPolicy::uniform(precision)).expect("a format of CPUs");
+        let mut graph = Graph::new("bytes");
+        let x = graph.input("x", DType::F32, [1, k]).expect("a name of its own");
+        let y = graph.matmul(x, Weight::fill(0.5, [k, n])).expect("fits");
+        graph.output("y", y).expect("a name of its own");
+        let plan = Plan::compile(graph, &device).expect("can run");
+        assert_eq!(plan.cost().bytes, (4 * (k + n) + k * n / 256 * bytes_of_256) as u64, "{precision}");
     }
 }
 

@@ -102,6 +102,10 @@ impl Target for CudaDevice {
         self.core.context.name.clone()
     }
 
+    fn weight_formats(&self) -> PrecisionPolicy {
+        self.core.policy.clone()
+    }
+
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
         self.fused_kernel(op, inputs, &Fused::default())
     }

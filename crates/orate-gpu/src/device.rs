@@ -73,6 +73,10 @@ impl Target for GpuDevice {
         self.gpu.name.clone()
     }
 
+    fn weight_formats(&self) -> PrecisionPolicy {
+        self.gpu.policy.clone()
+    }
+
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String> {
         self.fused_kernel(op, inputs, &Fused::default())
     }

@@ -4,7 +4,7 @@ use crate::fusion::{self, Draft, Fused, Fusions, Launch, Rounding};
 use crate::graph::{Buffer, Graph, Node, Pieces, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
-use crate::{GraphError, Result, Value, ValueInfo, Weight, passes};
+use crate::{GraphError, PrecisionPolicy, Result, Value, ValueInfo, Weight, passes};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -18,6 +18,16 @@ pub trait Target {
     /// # Errors
     /// Why the device cannot run it.
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String>;
+
+    /// The formats in which it keeps weights of matmuls. By default all are f32.
+    fn precision(&self) -> PrecisionPolicy {
+        PrecisionPolicy::default()
+    }
+
+    /// In what weights of matmuls are kept. By default all are f32.
+    fn weight_formats(&self) -> PrecisionPolicy {
+        PrecisionPolicy::default()
+    }
 
     /// What kernels do besides one op. By default nothing: each op is a launch.
     fn fusions(&self) -> Fusions {
@@ -173,7 +183,14 @@ fn kernel(target: &dyn Target, graph: &Graph, i: usize, node: &Node, fused: &Fus
 }
 
 /// A step of a launch whose values have places.
-fn step(target: &dyn Target, graph: &Graph, places: &[Place], i: usize, launch: &Launch) -> Result<Step> {
+fn step(
+    target: &dyn Target,
+    graph: &Graph,
+    places: &[Place],
+    precision: &PrecisionPolicy,
+    i: usize,
+    launch: &Launch,
+) -> Result<Step> {
     let nodes: Vec<Node> = launch.nodes.iter().map(|n| graph.nodes[*n].clone()).collect();
     let mut chosen = String::new();
     // Ops that are fused must have a kernel of their own, too.
@@ -181,7 +198,10 @@ fn step(target: &dyn Target, graph: &Graph, places: &[Place], i: usize, launch: 
         chosen = kernel(target, graph, i, node, &Fused::default())?;
     }
     let mut cost = Cost::default();
-    nodes.iter().for_each(|n| cost += n.op.cost(&graph.operands(n), graph.info(n.output)));
+    for n in &nodes {
+        cost += n.op.cost(&graph.operands(n), graph.info(n.output));
+        cost.bytes = cost.bytes.saturating_sub(precision.bytes_saved(&n.op) as u64);
+    }
     let op = graph.nodes[launch.node].op.clone();
     let node = Node { op, inputs: launch.inputs.clone(), output: launch.output };
     if launch.fused != Fused::default() {
@@ -239,11 +259,12 @@ impl Plan {
         for (v, dtype) in rounded {
             graph.values[v.index()].dtype = dtype;
         }
+        let precision = target.weight_formats();
         let steps = launches
             .iter()
             .flatten()
             .enumerate()
-            .map(|(i, launch)| step(target, &graph, &memory.places, i, launch))
+            .map(|(i, launch)| step(target, &graph, &memory.places, &precision, i, launch))
             .collect::<Result<_>>()?;
         let Graph { name, values, buffers, scalars, pieces, .. } = graph;
         Ok(Plan {

@@ -1,6 +1,7 @@
 //! Number formats as the user asked for them: of matmuls, tensor by tensor, and of keys and values.
 
-use crate::shape::SUPER_BLOCK;
+use crate::blocks::SuperFormat;
+use crate::shape::{BLOCK, SUPER_BLOCK};
 use crate::{ConvGeometry, DType, Op, Precision, Weight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -93,6 +94,21 @@ impl PrecisionPolicy {
             Op::Conv1d { weight, geometry, .. } => Some(self.of_matmul(weight, Some(geometry))),
             _ => None,
         }
+    }
+
+    /// Bytes by which the weights of a matmul or convolution are smaller than in f32, without what fills up
+    /// blocks.
+    pub(crate) fn bytes_saved(&self, op: &Op) -> usize {
+        let (Op::MatMul { weight, .. } | Op::Conv1d { weight, .. }) = op else { return 0 };
+        let (weights, format) = (weight.shape().len(), self.of_op(op).unwrap_or_default());
+        let bytes = match (format, SuperFormat::of(format)) {
+            (_, Some(blocks)) => weights * blocks.bytes() / SUPER_BLOCK,
+            (Precision::Q8_0, _) => weights * (2 + BLOCK) / BLOCK,
+            (Precision::Q4_0, _) => weights * (2 + BLOCK / 2) / BLOCK,
+            (Precision::F16 | Precision::Bf16, _) => 2 * weights,
+            _ => 4 * weights,
+        };
+        4 * weights - bytes
     }
 }
 

@@ -35,8 +35,8 @@ pub struct EngineOptions {
     pub device: DeviceChoice,
     /// CPU threads. `None`: one for each processor, at most 8.
     pub threads: Option<usize>,
-    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx2`, `neon-i8mm`, `neon-dotprod`, `neon`,
-    /// `relaxed-simd`, `simd128` or `portable`. `None`: the one in the environment variable
+    /// CPU instruction set: `amx`, `vnni`, `avx512`, `avx-vnni`, `avx2`, `neon-i8mm`, `neon-dotprod`,
+    /// `neon`, `relaxed-simd`, `simd128` or `portable`. `None`: the one in the environment variable
     /// [`crate::ISA_VARIABLE`], or the best of this machine.
     pub isa: Option<String>,
     /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.

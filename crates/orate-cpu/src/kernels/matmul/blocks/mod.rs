@@ -218,21 +218,23 @@ impl Chunk<'_> {
             let tiles = self.rows.len().div_ceil(S::TILE_ROWS);
             let row = |tile: usize| self.rows.start + tile * self.rows.len() / tiles;
             for tile in 0..tiles {
-                let (at, ahead) = (row(tile), if tile == 0 { AHEAD } else { 0 });
+                let at = row(tile);
+                let ahead = |column: usize| if (tile, column) == (0, 0) { AHEAD } else { 0 };
                 macro_rules! heights {
                     ($($rows:literal)*) => {
                         match row(tile + 1) - at {
-                            $($rows => if const { $rows <= S::WIDE_ROWS } {
-                                self.tile::<S, F, $rows, WIDE>(s, at, (panel, 0), ahead);
-                            } else {
-                                self.tile::<S, F, $rows, HALF>(s, at, (panel, 0), ahead);
-                                self.tile::<S, F, $rows, HALF>(s, at, (panel, PANEL / 2), 0);
-                            })*
+                            $($rows if const { $rows <= S::WIDE_ROWS } => {
+                                self.tile::<S, F, $rows, WIDE>(s, at, (panel, 0), ahead(0));
+                            }
+                            // A loop, so that there is one copy of the code.
+                            $rows if const { $rows <= S::TILE_ROWS } => for column in [0, PANEL / 2] {
+                                self.tile::<S, F, $rows, HALF>(s, at, (panel, column), ahead(column));
+                            },)*
                             rows => unreachable!("tile of {rows} rows"),
                         }
                     };
                 }
-                if const { S::TILE_ROWS > 2 } { heights!(1 2 3 4 5 6) } else { heights!(1 2) }
+                heights!(1 2 3 4 5 6);
             }
         }
     }

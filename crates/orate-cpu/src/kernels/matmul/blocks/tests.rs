@@ -38,8 +38,12 @@ struct Case<'a> {
 }
 
 fn check(format: BlockFormat, case: &Case<'_>) {
+    check_with(format, case, &numbers(case.k * case.n, 2), 2.0 * (case.k as f64).sqrt());
+}
+
+/// With these weights, whose partial sums stay below `largest`.
+fn check_with(format: BlockFormat, case: &Case<'_>, weights: &[f32], largest: f64) {
     let &Case { name, rows, m, k, n } = case;
-    let weights = numbers(k * n, 2);
     let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
     let full = (m + n).is_multiple_of(2);
     let epilogue = match full {
@@ -48,7 +52,7 @@ fn check(format: BlockFormat, case: &Case<'_>) {
     };
     let x = rounded(rows, m, k);
     let one = Team::new(1).unwrap();
-    let w = Strided { data: &weights, k_stride: 1, n_stride: k };
+    let w = Strided { data: weights, k_stride: 1, n_stride: k };
     let packed = PackedBlocks::pack(Isa::PORTABLE, format, &one, (k, n), w);
     let mut expected = vec![];
     for row in x.chunks_exact(k) {
@@ -63,8 +67,8 @@ fn check(format: BlockFormat, case: &Case<'_>) {
             *e = sum / (1.0 + (-sum).exp()) + f64::from(residual[i]);
         }
     }
-    // One rounding for each of the K/32 partial sums, which stay below 2 √K.
-    let tolerance = 1e-6 + 6e-8 * 2.0 * (k as f64).sqrt() * (k as f64 / 32.0 + 4.0);
+    // One rounding for each of the K/32 partial sums.
+    let tolerance = 1e-6 + 6e-8 * largest * (k as f64 / 32.0 + 4.0);
     let (source, channels) = match rows {
         Rows::Dense { .. } => (m, k),
         Rows::Conv { x, channels, edges, .. } => ((x.len() + edges.rows().len()) / channels, channels),
@@ -114,6 +118,26 @@ fn products() {
             }
             let x = numbers(m * k, 1);
             check(format, &Case { name: "dense", rows: Rows::Dense { x: &x, chosen_for: m }, m, k, n });
+        }
+    }
+}
+
+/// Integers as large as a format has, with those of x, all of one sign: sums of products must not leave the
+/// width in which a set adds them.
+#[test]
+fn the_largest_integers() {
+    let (k, n) = (256, 48);
+    for format in BlockFormat::ALL {
+        for (sign, x_sign) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)] {
+            // One of every 16 makes the range a format's own; the others are at its other end.
+            let weight = |i: usize| sign * if i % 16 == i / 16 % 16 { -1.0 } else { 31.0 / 32.0 };
+            let weights: Vec<f32> = (0..k * n).map(weight).collect();
+            for m in [1, 2, 3, 4, 6, 11] {
+                let x = vec![x_sign; m * k];
+                let rows = Rows::Dense { x: &x, chosen_for: m };
+                let case = Case { name: "largest", rows, m, k, n };
+                check_with(format, &case, &weights, k as f64);
+            }
         }
     }
 }

@@ -1,12 +1,14 @@
 //! AVX2+FMA and AVX-512 as [`Simd`] tokens.
 
-use crate::simd::{ByteKernel, ByteSimd, Kernel, Simd};
+mod bytes;
+
+use crate::simd::{ByteKernel, Kernel, Simd};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-/// Proof that AVX2, FMA and F16C were detected.
+/// Proof that AVX2, FMA and F16C were detected, and AVX-VNNI if the parameter is set.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub struct Avx2<const VNNI: bool>(());
 
 /// Proof that AVX-512 F, BW, VL and DQ were detected, and VNNI if the parameter is set.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +66,21 @@ pub(crate) unsafe fn run_bf16<K: Bf16Kernel>(kernel: K) {
 /// The machine must have AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx2(()))
+    kernel.run(Avx2::<false>(()))
 }
 
 /// # Safety
 /// The machine must have AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn run_bytes_avx2<K: ByteKernel>(kernel: K) -> K::Output {
-    kernel.run(Avx2(()))
+    kernel.run(Avx2::<false>(()))
+}
+
+/// # Safety
+/// The machine must have AVX2, FMA, F16C and AVX-VNNI.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(crate) unsafe fn run_bytes_avx_vnni<K: ByteKernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2::<true>(()))
 }
 
 /// # Safety
@@ -95,7 +104,7 @@ pub(crate) unsafe fn run_bytes_vnni<K: ByteKernel>(kernel: K) -> K::Output {
     kernel.run(Avx512::<true>(()))
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const REGISTERS: usize = 16;
     type V = __m256;
@@ -486,119 +495,4 @@ unsafe fn tail_mask(n: usize) -> __m256i {
     static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: `n <= 8`, so eight entries follow index `8 - n`.
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
-}
-
-impl ByteSimd for Avx2 {
-    const TILE_ROWS: usize = 2;
-    type I = __m256i;
-
-    #[inline(always)]
-    fn splat_i32(self, x: i32) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm256_set1_epi32(x) }
-    }
-    #[inline(always)]
-    unsafe fn load_bytes(self, p: *const u8) -> Self::I {
-        // SAFETY: the token proves the feature, the caller vouches for the memory.
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    fn low_nibbles(self, a: Self::I) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm256_and_si256(a, _mm256_set1_epi8(0x0f)) }
-    }
-    #[inline(always)]
-    fn high_nibbles(self, a: Self::I) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(a), _mm256_set1_epi8(0x0f)) }
-    }
-    #[inline(always)]
-    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe {
-            let shifted = match left {
-                0.. => _mm256_sll_epi32(high, _mm_cvtsi32_si128(left)),
-                _ => _mm256_srl_epi32(high, _mm_cvtsi32_si128(-left)),
-            };
-            _mm256_or_si256(low, _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8)))
-        }
-    }
-    #[inline(always)]
-    fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
-        // As pairs of 16 bits, since the instruction for bytes saturates.
-        // SAFETY: the token proves that the feature is there.
-        unsafe {
-            let x = _mm256_set1_epi32(x);
-            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
-            let odd = _mm256_srai_epi16::<8>(x);
-            let w_even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
-            let w_odd = _mm256_srli_epi16::<8>(w);
-            let sums = _mm256_add_epi32(_mm256_madd_epi16(w_even, even), _mm256_madd_epi16(w_odd, odd));
-            _mm256_add_epi32(sum, sums)
-        }
-    }
-    #[inline(always)]
-    fn to_floats(self, a: Self::I) -> Self::V {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm256_cvtepi32_ps(a) }
-    }
-}
-
-impl<const VNNI: bool> ByteSimd for Avx512<VNNI> {
-    const TILE_ROWS: usize = 6;
-    type I = __m512i;
-
-    #[inline(always)]
-    fn splat_i32(self, x: i32) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm512_set1_epi32(x) }
-    }
-    #[inline(always)]
-    unsafe fn load_bytes(self, p: *const u8) -> Self::I {
-        // SAFETY: the token proves the feature, the caller vouches for the memory.
-        unsafe { _mm512_loadu_si512(p.cast()) }
-    }
-    #[inline(always)]
-    fn low_nibbles(self, a: Self::I) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(0x0f)) }
-    }
-    #[inline(always)]
-    fn high_nibbles(self, a: Self::I) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(a), _mm512_set1_epi8(0x0f)) }
-    }
-    #[inline(always)]
-    fn or_bits(self, low: Self::I, high: Self::I, left: i32, mask: u8) -> Self::I {
-        // SAFETY: the token proves that the feature is there.
-        unsafe {
-            let shifted = match left {
-                0.. => _mm512_sll_epi32(high, _mm_cvtsi32_si128(left)),
-                _ => _mm512_srl_epi32(high, _mm_cvtsi32_si128(-left)),
-            };
-            // low | (shifted & mask)
-            _mm512_ternarylogic_epi32::<0xf8>(low, shifted, _mm512_set1_epi8(mask as i8))
-        }
-    }
-    #[inline(always)]
-    fn dot4(self, sum: Self::I, w: Self::I, x: i32) -> Self::I {
-        // SAFETY: the token proves that the feature is there, and VNNI if the parameter is set.
-        unsafe {
-            let x = _mm512_set1_epi32(x);
-            if VNNI {
-                return _mm512_dpbusd_epi32(sum, w, x);
-            }
-            let even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
-            let odd = _mm512_srai_epi16::<8>(x);
-            let w_even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
-            let w_odd = _mm512_srli_epi16::<8>(w);
-            let sums = _mm512_add_epi32(_mm512_madd_epi16(w_even, even), _mm512_madd_epi16(w_odd, odd));
-            _mm512_add_epi32(sum, sums)
-        }
-    }
-    #[inline(always)]
-    fn to_floats(self, a: Self::I) -> Self::V {
-        // SAFETY: the token proves that the feature is there.
-        unsafe { _mm512_cvtepi32_ps(a) }
-    }
 }
