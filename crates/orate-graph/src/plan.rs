@@ -20,11 +20,6 @@ pub trait Target {
     fn kernel(&self, op: &Op, inputs: &[&ValueInfo]) -> Result<String, String>;
 
     /// The formats in which it keeps weights of matmuls. By default all are f32.
-    fn precision(&self) -> PrecisionPolicy {
-        PrecisionPolicy::default()
-    }
-
-    /// In what weights of matmuls are kept. By default all are f32.
     fn weight_formats(&self) -> PrecisionPolicy {
         PrecisionPolicy::default()
     }

@@ -5,7 +5,7 @@ use orate::DeviceChoice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A child that takes longer hangs. An engine on a software Vulkan device takes ten seconds on a slow machine.
+/// A child that takes longer hangs. On a slow machine, an engine on a software device takes ten seconds.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// The CPU and the GPUs to test. `ORATE_TEST_DEVICES` names GPUs; without it, and with the feature `gpu`,
