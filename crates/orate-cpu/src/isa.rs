@@ -226,8 +226,12 @@ impl Isa {
     /// Runs `kernel` compiled for this instruction set.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        /// One function for all callers.
+        fn portable<K: Kernel>(kernel: K) -> K::Output {
+            kernel.run(Portable(()))
+        }
         match self.0 {
-            Level::Portable => kernel.run(Portable(())),
+            Level::Portable => portable(kernel),
             // SAFETY: these levels exist only if their features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => unsafe { crate::arch::x86::run_avx2(kernel) },
@@ -244,8 +248,12 @@ impl Isa {
     /// Runs `kernel` compiled for the byte instructions of this set.
     #[inline]
     pub fn run_bytes<K: ByteKernel>(self, kernel: K) -> K::Output {
+        /// One function for all callers.
+        fn portable<K: ByteKernel>(kernel: K) -> K::Output {
+            kernel.run(Portable(()))
+        }
         match self.0 {
-            Level::Portable => kernel.run(Portable(())),
+            Level::Portable => portable(kernel),
             // SAFETY: this level exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { crate::arch::x86::run_bytes_avx2(kernel) },

@@ -55,9 +55,10 @@ fn utterance(v: &Voices, random: &mut Random) -> End {
     let mut options = v.options[random.below(v.options.len())].clone();
     options.seed = random.bits();
     options.cancel = Some(cancel.clone());
+    // Steps are alike, so few are enough.
+    let options = options.set("steps", 2);
     let mut stream = if random.below(4) == 0 {
         let samples = 12_000 + random.below(v.recording.len() - 12_000);
-        let options = options.set("steps", 2);
         v.engine.convert_samples(&v.recording[..samples], 24_000, &options).expect("converts")
     } else {
         let first_chunk = [0, 10, 15][random.below(3)];

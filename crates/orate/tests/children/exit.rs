@@ -22,6 +22,11 @@ fn built_in() -> ModelSource {
     ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf"))
 }
 
+/// Much smaller: a processor imitates GPUs slowly.
+fn tiny() -> ModelSource {
+    ModelSource::Path(common::golden("tiny3"))
+}
+
 fn open(device: DeviceChoice, model: &ModelSource) -> Engine {
     let options = EngineOptions { device, model: model.clone(), threads: Some(3), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"))
@@ -41,7 +46,7 @@ fn every_program_ends(what: &str, model: &ModelSource, program: impl Fn(DeviceCh
 
 #[test]
 fn with_a_stream_open() {
-    every_program_ends("with a stream open", &built_in(), |_, engine| {
+    every_program_ends("with a stream open", &tiny(), |_, engine| {
         let mut stream = engine.stream("Hm.\n\nHm.", &Options::default()).expect("can be spoken");
         stream.next().expect("two pieces").expect("spoken");
         exit(STATUS);
@@ -50,8 +55,8 @@ fn with_a_stream_open() {
 
 #[test]
 fn with_everything_leaked() {
-    every_program_ends("with everything leaked", &built_in(), |device, engine| {
-        std::mem::forget(open(device, &built_in()));
+    every_program_ends("with everything leaked", &tiny(), |device, engine| {
+        std::mem::forget(open(device, &tiny()));
         let mut stream = engine.stream("Hm.\n\nHm.", &Options::default()).expect("can be spoken");
         stream.next().expect("two pieces").expect("spoken");
         std::mem::forget((stream, engine.clone()));
@@ -118,7 +123,7 @@ fn with_a_device_that_is_lost() {
     let end = in_a_child(|| {
         let device = orate_gpu::GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None);
         let device = Arc::new(device.unwrap_or_else(|e| panic!("{e}")));
-        let options = EngineOptions { model: built_in(), ..Default::default() };
+        let options = EngineOptions { model: tiny(), ..Default::default() };
         let engine = Engine::on_device(&options, device.clone()).expect("opens");
         let mut stream = engine.stream("Hm.\n\nHm.", &Options::default()).expect("can be spoken");
         stream.next().expect("two pieces").expect("spoken");

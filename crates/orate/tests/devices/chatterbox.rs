@@ -35,13 +35,13 @@ fn chunks(engine: &Engine, options: &Options) -> Vec<Chunk> {
 /// A submission and a read-back for each code; one of both for all of S3Gen's steps and samples.
 #[test]
 fn the_host_is_not_in_the_loop() {
-    const CODES: usize = 12;
+    const CODES: usize = 8;
     for device in devices() {
         for variant in ["en", "turbo"] {
             let engine = open(device, variant);
             let options = Options { whole: true, ..raw() }.set("max_codes", CODES);
             let mut used = vec![];
-            for steps in [2usize, 6] {
+            for steps in [1usize, 3] {
                 let options = options.clone().set("steps", steps);
                 chunks(&engine, &options); // the voice is kept, and buffers are made
                 let all = chunks(&engine, &options);
@@ -78,7 +78,7 @@ fn pieces_come_in_chunks() {
 /// Callers at once share runs of S3Gen, and speak as each does alone.
 #[test]
 fn callers_at_once_speak_as_alone() {
-    const CALLERS: usize = 5;
+    const CALLERS: usize = 4;
     // What another rounding of the pitch does to the phase of the highest harmonic.
     const ERROR: f32 = 2.5e-2;
     for device in devices() {
@@ -89,7 +89,9 @@ fn callers_at_once_speak_as_alone() {
                 // Only the last one is cancelled.
                 let cancel = (i == CALLERS).then(|| cancel.clone());
                 let options = Options { seed: i as u64, whole: true, cancel, ..raw() };
-                engine.speak(TEXT, &options.set("max_codes", 6 + 4 * i)).map(|speech| speech.samples)
+                // Few steps: a processor imitates GPUs slowly, and they are alike.
+                let options = options.set("max_codes", 6 + 4 * i).set("steps", 2);
+                engine.speak(TEXT, &options).map(|speech| speech.samples)
             };
             let alone: Vec<Vec<f32>> = (0..CALLERS).map(|i| speak(i).expect("speaks")).collect();
             let together: Vec<_> = std::thread::scope(|threads| {

@@ -46,6 +46,11 @@ fn built_in() -> ModelSource {
     ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf"))
 }
 
+/// Much smaller: a processor imitates GPUs slowly.
+fn tiny() -> ModelSource {
+    ModelSource::Path(common::golden("tiny3"))
+}
+
 /// Takes the device away after a while.
 fn lose_after(device: &Arc<GpuDevice>, delay: Duration) -> std::thread::JoinHandle<()> {
     let device = device.clone();
@@ -71,7 +76,6 @@ fn speaks_again(model: &ModelSource, text: &str, want: &Audio) {
     assert!(engine.say(text).expect("speaks") == *want);
 }
 
-/// A processor imitates GPUs slowly.
 fn few_frames(frames: usize) -> Options {
     raw().set("max_frames", frames).set("retries", 0)
 }
@@ -80,7 +84,7 @@ fn few_frames(frames: usize) -> Options {
 fn an_open_stream_is_told_once() {
     in_time(|| {
         let device = device();
-        let engine = on(&device, &built_in());
+        let engine = on(&device, &tiny());
         let want = engine.say("Hm.").expect("speaks");
         let text = "Hm.\n\nHm.\n\nHm.";
         let mut stream = engine.stream(text, &raw()).expect("can be spoken");
@@ -96,7 +100,7 @@ fn an_open_stream_is_told_once() {
         is_told(engine.plans(orate::Size { tokens: 30, frames: 40 }, &raw()).map(drop));
         drop(engine);
         drop((stream, untouched));
-        speaks_again(&built_in(), "Hm.", &want);
+        speaks_again(&tiny(), "Hm.", &want);
     });
 }
 
@@ -104,11 +108,11 @@ fn an_open_stream_is_told_once() {
 fn a_device_may_be_lost_before_the_first_word() {
     in_time(|| {
         let device = device();
-        let engine = on(&device, &built_in());
+        let engine = on(&device, &tiny());
         device.lose();
         is_told(engine.say("Hm."));
         // On the same device, which is still the lost one.
-        is_told(on(&device, &built_in()).say("Hm."));
+        is_told(on(&device, &tiny()).say("Hm."));
     });
 }
 
@@ -117,8 +121,7 @@ fn a_device_may_be_lost_before_the_first_word() {
 fn two_engines_lose_their_device() {
     in_time(|| {
         let (device, apart) = (device(), device());
-        let (one, other, third) =
-            (on(&device, &built_in()), on(&device, &built_in()), on(&apart, &built_in()));
+        let (one, other, third) = (on(&device, &tiny()), on(&device, &tiny()), on(&apart, &tiny()));
         let want = third.say("Hm.").expect("speaks");
         std::thread::scope(|scope| {
             let speak = |engine: &Engine| loop {
@@ -134,7 +137,7 @@ fn two_engines_lose_their_device() {
         assert!(third.say("Hm.").expect("its device is there") == want);
         drop(other);
         is_told(one.say("Hm."));
-        speaks_again(&built_in(), "Hm.", &want);
+        speaks_again(&tiny(), "Hm.", &want);
     });
 }
 

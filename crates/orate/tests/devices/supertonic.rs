@@ -51,6 +51,11 @@ fn built_in(device: DeviceChoice) -> Engine {
     open(device, ModelSource::Path(common::root().join("voices/orate-default/orate-default.gguf")))
 }
 
+/// Much smaller.
+fn tiny(device: DeviceChoice) -> Engine {
+    open(device, ModelSource::Path(golden("tiny3")))
+}
+
 fn speak(engine: &Engine, text: &str, seed: u64) -> Audio {
     engine.speak(text, &Options { seed, ..raw() }).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
@@ -129,7 +134,7 @@ fn the_host_is_not_in_the_loop() {
 #[test]
 fn engines_and_threads_share_a_device() {
     for device in devices() {
-        let (one, other) = (built_in(device), built_in(device));
+        let (one, other) = (tiny(device), tiny(device));
         let want = speak(&one, "Hm.", 1);
         std::thread::scope(|scope| {
             for engine in [&one, &other, &one] {
@@ -142,7 +147,7 @@ fn engines_and_threads_share_a_device() {
 #[test]
 fn an_engine_may_go_while_a_stream_is_open() {
     for device in devices() {
-        let engine = built_in(device);
+        let engine = tiny(device);
         let mut stream = engine.stream("Hm.\n\nHm.", &raw()).expect("can be spoken");
         let first = stream.next().expect("two pieces").expect("spoken");
         drop(engine);

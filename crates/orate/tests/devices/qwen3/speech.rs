@@ -37,30 +37,29 @@ fn speech_is_as_on_the_cpu() {
             "base" => vec![Some(voice(None)), Some(voice(Some("once upon a time")))],
             _ => vec![None],
         };
-        for cloned in voices {
+        // A text for each voice: a processor imitates GPUs slowly.
+        for (cloned, text) in voices.into_iter().zip(["Hello there.", "Another text, which is longer."]) {
             let greedy = Options { cloned, ..raw() }.set("temperature", 0.0).set("max_frames", 13);
-            for text in ["Hello there.", "Another text, which is longer."] {
-                let speak = |engine: &Engine, beside| {
-                    let o = greedy
-                        .clone()
-                        .with(orate::qwen3_tts::Options { codec_beside: beside, ..Default::default() });
-                    let chunks = engine.stream(text, &o).expect("speaks").map(|c| c.expect("speaks"));
-                    let chunks: Vec<_> = chunks.collect();
-                    let rows: usize = chunks.iter().map(|c| c.prefix_rows).sum();
-                    (chunks.into_iter().flat_map(|c| c.samples).collect::<Vec<f32>>(), rows)
-                };
-                let (first, _) = speak(&gpu, None);
-                for beside in [Some(false), Some(true)] {
-                    let (again, rows) = speak(&gpu, beside);
-                    assert!(rows >= 8, "{variant}: {rows} rows were kept");
-                    assert!(again == first, "{variant}: the same bytes");
-                }
-                let (want, _) = speak(&cpu, None);
-                assert_eq!(first.len(), want.len(), "{variant}");
-                let error = first.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                println!("{}, {variant}: {error:.1e}", gpu.device());
-                assert!(error < TOLERANCE, "{variant}: samples differ by {error}");
+            let speak = |engine: &Engine, beside| {
+                let o = greedy
+                    .clone()
+                    .with(orate::qwen3_tts::Options { codec_beside: beside, ..Default::default() });
+                let chunks = engine.stream(text, &o).expect("speaks").map(|c| c.expect("speaks"));
+                let chunks: Vec<_> = chunks.collect();
+                let rows: usize = chunks.iter().map(|c| c.prefix_rows).sum();
+                (chunks.into_iter().flat_map(|c| c.samples).collect::<Vec<f32>>(), rows)
+            };
+            let (first, _) = speak(&gpu, None);
+            for beside in [Some(false), Some(true)] {
+                let (again, rows) = speak(&gpu, beside);
+                assert!(rows >= 8, "{variant}: {rows} rows were kept");
+                assert!(again == first, "{variant}: the same bytes");
             }
+            let (want, _) = speak(&cpu, None);
+            assert_eq!(first.len(), want.len(), "{variant}");
+            let error = first.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            println!("{}, {variant}: {error:.1e}", gpu.device());
+            assert!(error < TOLERANCE, "{variant}: samples differ by {error}");
         }
     }
 }
@@ -185,16 +184,18 @@ fn no_plan_is_made_for_frames_in_prompts() {
         let designed = engine(device, &folder);
         let instruct = Some("somebody old who whispers".to_owned());
         let o = raw().set("retries", 0).with(orate::qwen3_tts::Options { instruct, ..Default::default() });
+        let o = o.set("max_frames", 60);
         designed.warm_up_for(&o).expect("speaks");
         let before = designed.plans_made();
         let text = "Once upon a time there was a king. ".repeat(12);
         // Others go on behind a piece that ends by itself, as one of random weights does by chance.
         let went_on = (0..100).find(|seed| {
             let chunks = designed.stream(text.trim_end(), &Options { seed: *seed, ..o.clone() });
-            let chunks = chunks.expect("speaks").map(|c| c.expect("speaks"));
-            let ended = chunks.filter(|c| c.index == 0).filter_map(|c| c.finish).collect::<Vec<_>>();
+            let mut chunks = chunks.expect("speaks").map(|c| c.expect("speaks"));
+            let end = chunks.find_map(|c| c.finish).expect("the first piece ends");
+            let others = if end == FinishReason::Stop { chunks.count() } else { 0 };
             assert_eq!(designed.plans_made(), before, "{device}, seed {seed}");
-            ended == [FinishReason::Stop]
+            others > 0
         });
         assert!(went_on.is_some(), "one in some seeds");
     }

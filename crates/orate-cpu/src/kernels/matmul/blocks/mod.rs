@@ -14,7 +14,6 @@
 //! | --- | --- | --- | --- |
 //! | `q8_0` | −127 … 127 | largest magnitude / 127 | 1.0625 |
 //! | `q4_0` | −8 … 7 | value of largest magnitude / −8 | 0.5625 |
-//!
 //! | `q6_k` | −32 … 31 | d' · S, S of 8 bits for 16 weights, d' for 256 | 0.8203 |
 //! | `q5_k` | 0 … 31 | d' · S, S of 6 bits in a byte, d' for 256; and a minimum | 0.7031 |
 //! | `q4_k` | 0 … 15 | as `q5_k` | 0.5781 |
@@ -44,6 +43,7 @@ use crate::{Isa, Team};
 use activations::Block;
 use orate_graph::blocks::SuperFormat;
 use pack::{PANEL, PER_SUPER};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Weights, and values of x, that share a scale.
@@ -115,7 +115,13 @@ pub fn matmul(
                 (rows, group * panels / groups..(group + 1) * panels / groups)
             }
         };
-        isa.run_bytes(Chunk { job: &job, rows, panels });
+        match w.format() {
+            BlockFormat::Q8_0 => Chunk::<Q8>::run_on(isa, &job, rows, panels),
+            BlockFormat::Q4_0 => Chunk::<Q4>::run_on(isa, &job, rows, panels),
+            BlockFormat::Super(SuperFormat::Q4K) => Chunk::<Q4K>::run_on(isa, &job, rows, panels),
+            BlockFormat::Super(SuperFormat::Q5K) => Chunk::<Q5K>::run_on(isa, &job, rows, panels),
+            BlockFormat::Super(SuperFormat::Q6K) => Chunk::<Q6K>::run_on(isa, &job, rows, panels),
+        }
     });
 }
 
@@ -153,24 +159,24 @@ impl Job<'_> {
     }
 }
 
-/// Some rows times some panels.
-struct Chunk<'a> {
+/// Some rows times some panels. Of one format, since a function with all of them compiles slowly.
+struct Chunk<'a, F> {
     job: &'a Job<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
+    format: PhantomData<F>,
 }
 
-impl ByteKernel for Chunk<'_> {
+impl<F: Format> ByteKernel for Chunk<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: ByteSimd>(self, s: S) {
-        match self.job.w.format() {
-            BlockFormat::Q8_0 => self.of_format::<S, Q8>(s),
-            BlockFormat::Q4_0 => self.of_format::<S, Q4>(s),
-            BlockFormat::Super(SuperFormat::Q4K) => self.of_format::<S, Q4K>(s),
-            BlockFormat::Super(SuperFormat::Q5K) => self.of_format::<S, Q5K>(s),
-            BlockFormat::Super(SuperFormat::Q6K) => self.of_format::<S, Q6K>(s),
+        // Only one arm is compiled for each instruction set, as below: conditions are constants.
+        if const { S::LANES == 16 } {
+            self.panels::<S, 2, 1>(s);
+        } else {
+            self.panels::<S, 4, 2>(s);
         }
     }
 }
@@ -200,20 +206,14 @@ formats! {
 /// Bytes of the lower halves of a block of a panel.
 const LOW: usize = 4 * GROUP_BYTES;
 
-impl Chunk<'_> {
-    #[inline(always)]
-    fn of_format<S: ByteSimd, F: Format>(&self, s: S) {
-        // Only one arm is compiled for each instruction set, as below: conditions are constants.
-        if const { S::LANES == 16 } {
-            self.panels::<S, F, 2, 1>(s);
-        } else {
-            self.panels::<S, F, 4, 2>(s);
-        }
+impl<'a, F: Format> Chunk<'a, F> {
+    fn run_on(isa: Isa, job: &'a Job<'a>, rows: Range<usize>, panels: Range<usize>) {
+        isa.run_bytes(Self { job, rows, panels, format: PhantomData });
     }
 
     /// `WIDE` vectors are as wide as a panel, `HALF` half as wide.
     #[inline(always)]
-    fn panels<S: ByteSimd, F: Format, const WIDE: usize, const HALF: usize>(&self, s: S) {
+    fn panels<S: ByteSimd, const WIDE: usize, const HALF: usize>(&self, s: S) {
         for panel in self.panels.clone() {
             let tiles = self.rows.len().div_ceil(S::TILE_ROWS);
             let row = |tile: usize| self.rows.start + tile * self.rows.len() / tiles;
@@ -224,11 +224,11 @@ impl Chunk<'_> {
                     ($($rows:literal)*) => {
                         match row(tile + 1) - at {
                             $($rows if const { $rows <= S::WIDE_ROWS } => {
-                                self.tile::<S, F, $rows, WIDE>(s, at, (panel, 0), ahead(0));
+                                self.tile::<S, $rows, WIDE>(s, at, (panel, 0), ahead(0));
                             }
                             // A loop, so that there is one copy of the code.
                             $rows if const { $rows <= S::TILE_ROWS } => for column in [0, PANEL / 2] {
-                                self.tile::<S, F, $rows, HALF>(s, at, (panel, column), ahead(column));
+                                self.tile::<S, $rows, HALF>(s, at, (panel, column), ahead(column));
                             },)*
                             rows => unreachable!("tile of {rows} rows"),
                         }
@@ -242,7 +242,7 @@ impl Chunk<'_> {
     /// Multiplies `ROWS` rows from `row` on by `VECTORS` vectors of a panel, from one of its columns on, and
     /// applies the epilogue.
     #[inline(always)]
-    fn tile<S: ByteSimd, F: Format, const ROWS: usize, const VECTORS: usize>(
+    fn tile<S: ByteSimd, const ROWS: usize, const VECTORS: usize>(
         &self,
         s: S,
         row: usize,
