@@ -315,35 +315,47 @@ async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
     let router = server.router();
     let text = "This is a sentence that takes a while to speak. ".repeat(200);
     let body = request(json!({ "input": text })).to_string();
-    // Two speak, one waits, and none of them is read.
-    let mut open = vec![];
-    for _ in 0..2 {
-        open.push(router.clone().oneshot(posting(SPEECH, &body)).await.expect("an answer"));
-    }
-    let waiting = tokio::spawn(router.clone().oneshot(posting(SPEECH, &body)));
-    while server.in_flight() < 3 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    // Two speak, one waits, and none of them is read. They come at once: none is given up before all are there.
+    let each: Vec<_> = (0..3).map(|_| tokio::spawn(router.clone().oneshot(posting(SPEECH, &body)))).collect();
+    in_time(async {
+        while server.in_flight() < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
     let full = send(&router, posting(SPEECH, &body)).await;
     assert_eq!(full.error(), (503, "overloaded".to_owned(), None));
     assert_eq!(full.header("retry-after"), "1");
     // Those that read nothing are given up, and the one that waits gets a thread.
-    assert_eq!(waiting.await.expect("no panic").expect("an answer").status(), 200);
-    let metrics = loop {
-        let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("text");
-        let stalled =
-            metrics.lines().find_map(|l| l.strip_prefix("orate_cancelled_total{reason=\"stalled\"} "));
-        if stalled.and_then(|count| count.parse().ok()).unwrap_or(0) >= 2 {
-            break metrics;
+    let mut open = vec![];
+    for answer in each {
+        let answer = in_time(answer).await.expect("no panic").expect("an answer");
+        assert_eq!(answer.status(), 200);
+        open.push(answer);
+    }
+    let metrics = in_time(async {
+        loop {
+            let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("text");
+            let stalled =
+                metrics.lines().find_map(|l| l.strip_prefix("orate_cancelled_total{reason=\"stalled\"} "));
+            if stalled.and_then(|count| count.parse().ok()).unwrap_or(0) >= 3 {
+                break metrics;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+    })
+    .await;
     assert!(metrics.contains("orate_panics{model=\"orate-default\"} 0"), "{metrics}");
     for response in open {
         let end =
             response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;
         assert!(end.is_err(), "a part is not taken for the whole");
     }
+}
+
+/// What takes longer never happens.
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it hangs")
 }
 
 #[tokio::test]
