@@ -315,7 +315,8 @@ async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
     let router = server.router();
     let text = "This is a sentence that takes a while to speak. ".repeat(200);
     let body = request(json!({ "input": text })).to_string();
-    // Two speak, one waits, and none of them is read. They come at once: none is given up before all are there.
+    // Two speak, one waits, and none of them is read. They come at once, so that none is given up before all
+    // are there.
     let each: Vec<_> = (0..3).map(|_| tokio::spawn(router.clone().oneshot(posting(SPEECH, &body)))).collect();
     in_time(async {
         while server.in_flight() < 3 {
