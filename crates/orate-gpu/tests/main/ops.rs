@@ -247,7 +247,8 @@ fn check_some(precision: Precision, error: f64) {
     let cases = op_cases_built(&device, &NOT_BUILT_ON_GPUS);
     let some = rounded(cases, error).into_iter().step_by(4).collect::<Vec<_>>();
     check(&device, &format!("op cases in {precision}"), &some, 50);
-    let tiles: Vec<Case> = large_products().into_iter().step_by(2).collect();
+    let step = if device.info().has_cooperative_matrices() { 1 } else { 2 };
+    let tiles: Vec<Case> = large_products().into_iter().step_by(step).collect();
     check(&device, &format!("tiles in {precision}"), &rounded(tiles, error), 8);
     let mut attentions: Vec<Case> = attentions(&device).into_iter().step_by(4).collect();
     // Without cooperative matrices this device computes attention in f32, also where it may round.
