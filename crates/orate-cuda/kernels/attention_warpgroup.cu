@@ -2,19 +2,18 @@
 // with lengths, and without other masks, relative terms and rotation. Heads are of 64.
 //
 // A block has 64 queries of a head, 16 for each of its four warps, and goes through the keys in tiles. Values
-// of a tile are multiplied while the softmax of the next one is computed; two more tiles are on their way. A
-// running maximum and sum replace the matrix of scores (online softmax). Thread 4g + t of a warp has
-// queries g and g + 8, and of each 8 keys or channels 2t and 2t + 1.
+// of a tile are multiplied while the softmax of the next one is computed; keys of two more tiles are on their
+// way, and the values before them. A running maximum and sum replace the matrix of scores (online softmax).
+// Thread 4g + t of a warp has queries g and g + 8, and of each 8 keys or channels 2t and 2t + 1.
 //
-// A stage of shared memory has keys and values of a tile, a line of `wgmma.cuh` for each.
+// Shared memory has rings of keys and of values, a line of `wgmma.cuh` for each key.
 
 #if __CUDA_ARCH__ == 900
 
 #define D 64
 #define KEYS 64
-#define STAGES 4
-#define VALUES (2 * KEYS * D)
-#define STAGE (2 * VALUES)
+#define STAGES 3
+#define TILE (2 * KEYS * D)
 #define THREADS 128
 
 // Ends a group of copies.
@@ -35,7 +34,7 @@ DEVICE float power(float x) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(const Args a) {
     extern __shared__ float4 shared4[];
-    char* shared = lines_in(shared4);
+    char *keys = lines_in(shared4), *values = keys + STAGES * TILE;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int head = blockIdx.y, b = blockIdx.z, kv = a.kv_batch == 1 ? 0 : b;
     int width = a.heads * D, kv_width = width / a.group, i = blockIdx.x * 64 + warp * 16 + g;
@@ -45,17 +44,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
     // Operands have less than 2³⁰ elements.
     int first_key = kv * a.tk * kv_width + head / a.group * D;
     // Starts to copy a tile; keys that are missing are zeros.
-    auto bring = [&](int tile) {
+    auto bring_to = [&](char* ring, const float* from, int tile) {
+        if (tile >= tiles) return;
         int chunk = threadIdx.x % (D / 8), row = threadIdx.x / (D / 8);
-        char* to = shared + tile % STAGES * STAGE + chunk_at(row, chunk);
+        char* to = ring + tile % STAGES * TILE + chunk_at(row, chunk);
 #pragma unroll
         for (int j = 0; j < KEYS; j += THREADS / (D / 8)) {
             int key = tile * KEYS + row + j;
             bool is = key < len;
-            int from = first_key + (is ? key * kv_width + chunk * 8 : 0);
-            start_copy((float*)(to + 128 * j), (const float*)((const u16*)a.k + from), is);
-            start_copy((float*)(to + 128 * j + VALUES), (const float*)((const u16*)a.v + from), is);
+            int at = first_key + (is ? key * kv_width + chunk * 8 : 0);
+            start_copy((float*)(to + 128 * j), (const float*)((const u16*)from + at), is);
         }
+    };
+    // Keys of a tile, and values of the one before.
+    auto bring = [&](int tile) {
+        bring_to(keys, a.k, tile);
+        if (tile > 0) bring_to(values, a.v, tile - 1);
         end_copies();
     };
     bring(0), bring(1);
@@ -76,24 +80,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
     float acc[D / 8][4] = {}, scores[KEYS / 8][4];
     uint4 weights[KEYS / 16];
     auto multiply_keys = [&](int tile) {
-        u64 keys = right_operand(shared + tile % STAGES * STAGE);
+        u64 right = right_operand(keys + tile % STAGES * TILE);
         keep(scores), keep(q);
         start_products();
-        multiply_64<SET, ROWS_OF_K>(scores, q[0], keys);
+        multiply_64<SET, ROWS_OF_K>(scores, q[0], right);
 #pragma unroll
-        for (int s = 1; s < D / 16; s++) multiply_64<ADD, ROWS_OF_K>(scores, q[s], keys + 2 * s);
+        for (int s = 1; s < D / 16; s++) multiply_64<ADD, ROWS_OF_K>(scores, q[s], right + 2 * s);
         end_products();
     };
     auto multiply_values = [&](int tile) {
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
             acc[n][0] *= old[0], acc[n][1] *= old[0], acc[n][2] *= old[1], acc[n][3] *= old[1];
-        u64 values = right_operand(shared + tile % STAGES * STAGE + VALUES);
+        u64 right = right_operand(values + tile % STAGES * TILE);
         keep(acc), keep(weights);
         start_products();
 #pragma unroll
         for (int s = 0; s < KEYS / 16; s++)
-            multiply_64<ADD, COLUMNS_OF_K>(acc, weights[s], values + 128 * s);
+            multiply_64<ADD, COLUMNS_OF_K>(acc, weights[s], right + 128 * s);
         end_products();
     };
     auto softmax = [&](int tile) {
@@ -136,22 +140,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
         }
     };
 
-    if (tiles > 0) {
+    // What `bring(tile)` copies is there, and all warps are done with the tiles before the last.
+    auto wait_for = [&](int tile) {
         wait_for_copies<1>();
         publish();
         __syncthreads();
-        bring(2);
+        bring(tile + 2);
+    };
+    if (tiles > 0) {
+        wait_for(0);
         multiply_keys(0);
         wait_for_products<0>();
         keep(scores);
         softmax(0);
         round_scores();
         for (int tile = 1; tile < tiles; tile++) {
-            // This tile is there, and all warps are done with the values of the one before the last.
-            wait_for_copies<1>();
-            publish();
-            __syncthreads();
-            bring(tile + 2);
+            wait_for(tile);
             multiply_keys(tile);
             multiply_values(tile - 1);
             wait_for_products<1>();
@@ -161,6 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
             keep(acc), keep(weights);
             round_scores();
         }
+        wait_for(tiles);
         multiply_values(tiles - 1);
         wait_for_products<0>();
         keep(acc);

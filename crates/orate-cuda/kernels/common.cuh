@@ -26,6 +26,17 @@ DEVICE void let_next_start() {
 #endif
 }
 
+// Prefetches this block's share of `bytes` into the second-level cache.
+DEVICE void bring_near(const char* from, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+    u32 blocks = gridDim.x * gridDim.y * gridDim.z;
+    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    u32 share = (bytes / blocks + 127) / 128 * 128, first = block * share;
+    if (first >= bytes) return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from + first), "r"(min(share, bytes - first)));
+#endif
+}
+
 // x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): no cancellation on either side. The tail is a
 // power of two with the polynomial of orate-cpu's kernels/vecmath.rs.
 DEVICE float gelu(float x) {

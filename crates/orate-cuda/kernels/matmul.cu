@@ -400,17 +400,6 @@ DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, f
     store_four(a.out + (size_t)part.first * a.rows + (size_t)r * part.width + (n - part.first), y, a.n - n);
 }
 
-// Prefetches this block's share of `bytes` into the second-level cache.
-DEVICE void bring_near(const char* from, u32 bytes) {
-#if __CUDA_ARCH__ >= 900
-    u32 blocks = gridDim.x * gridDim.y * gridDim.z;
-    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    u32 share = (bytes / blocks + 127) / 128 * 128, first = block * share;
-    if (first >= bytes) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from + first), "r"(min(share, bytes - first)));
-#endif
-}
-
 template <int TILES, int SOURCE>
 struct Tuning {
     // Blocks of K in flight. With three, norms do not fit the registers in f32.

@@ -17,11 +17,6 @@
 #define PIECE 64
 #define ROWS 64
 
-// Waits for the threads of a group.
-DEVICE void group_barrier(u32 group, u32 threads) {
-    asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "r"(threads) : "memory");
-}
-
 // Copies of pieces of x, of HIGHEST rows, by THREADS threads: 16 bytes of each row go to registers, and then
 // to a stage in shared memory. ROUNDED: x is stored in 16 bits.
 template <bool ROUNDED, int THREADS, int HIGHEST, bool CONVOLVES>

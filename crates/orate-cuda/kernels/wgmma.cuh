@@ -9,6 +9,10 @@
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void start_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits for the threads of a group of warps.
+DEVICE void group_barrier(u32 group, u32 threads) {
+    asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "r"(threads) : "memory");
+}
 // Waits until at most COUNT of the groups that `end_products` ended are not complete.
 template <int COUNT>
 DEVICE void wait_for_products() {
@@ -63,7 +67,24 @@ enum Right { ROWS_OF_K, COLUMNS_OF_K };
 #define FOUR(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
 #define OPERAND(v) "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
 
-// 64 channels by 64 rows by 16 of K: 8 rows in each of `c`.
+// Adds 64 channels by 32 rows by 16 of K, whose lines are rows: 8 rows in each of `c`.
+DEVICE void multiply_32(float (&c)[4][4], const uint4& left, u64 right) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, 1, 1, 1, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3)
+                 : OPERAND(left), "l"(right));
+}
+
+// The same of 48 rows.
+DEVICE void multiply_48(float (&c)[6][4], const uint4& left, u64 right) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23}, "
+                 "{%24,%25,%26,%27}, %28, 1, 1, 1, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5)
+                 : OPERAND(left), "l"(right));
+}
+
+// The same, or sets, 64 channels by 64 rows by 16 of K.
 template <Sum SUM, Right RIGHT>
 DEVICE void multiply_64(float (&c)[8][4], const uint4& left, u64 right) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." HALF "." HALF " "

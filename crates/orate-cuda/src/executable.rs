@@ -3,7 +3,7 @@
 
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use crate::lower::{Addresses, Chain, Pointer, Work, chains, join_rows, lower};
+use crate::lower::{Addresses, Chain, Layer, Pointer, Work, chains, join_rows, layers, lower};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
@@ -33,8 +33,9 @@ pub(crate) struct CudaExecutable {
     plan: Plan,
     /// Launches, each with the index of its step.
     works: Vec<(usize, Work)>,
-    /// Launches that run as one.
+    /// Launches that run as one, in order.
     chains: Vec<Chain>,
+    layers: Vec<Layer>,
     /// How many launches each step would have alone, then each copy at the end.
     launches: Vec<usize>,
     /// Scalars that some kernel reads.
@@ -63,6 +64,17 @@ impl CudaExecutable {
             core.kernels.load(&core.context, shape.program, shape.function)?;
             tracing::debug!(plan = plan.name(), launches = chain.works.len(), "run as one");
         }
+        let layers = layers(&plan, &works, &core.context.facts);
+        for layer in &layers {
+            core.kernels.load(&core.context, layer.work.program, layer.work.function)?;
+        }
+        if !layers.is_empty() {
+            tracing::debug!(
+                plan = plan.name(),
+                layers = layers.len(),
+                "are one launch after their attention"
+            );
+        }
         tracing::debug!(plan = plan.name(), elapsed = ?start.elapsed(), "kernels are on the device");
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
@@ -78,6 +90,7 @@ impl CudaExecutable {
             id: core.next_id(),
             works,
             chains,
+            layers,
             launches,
             scalars,
             rows,
@@ -192,10 +205,14 @@ impl CudaExecutable {
     /// Starts all launches, in order.
     fn start_all(&self, stream: &Stream, addresses: &Addresses) -> Result<(), DeviceError> {
         let (mut next, mut chains) = (0, self.chains.iter().peekable());
+        let mut layers = self.layers.iter().peekable();
         while next < self.works.len() {
             if let Some(chain) = chains.next_if(|chain| chain.works.start == next) {
                 self.start_with(stream, &chain.shape(), &chain.arguments(addresses), true)?;
                 next = chain.works.end;
+            } else if let Some(layer) = layers.next_if(|layer| layer.works.start == next) {
+                self.start(stream, &layer.work, addresses)?;
+                next = layer.works.end;
             } else {
                 self.start(stream, &self.works[next].1, addresses)?;
                 next += 1;

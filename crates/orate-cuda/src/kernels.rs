@@ -208,6 +208,18 @@ pub(crate) fn chain_program(precision: Precision, compact: bool) -> Option<&'sta
     }
 }
 
+/// What a transformer layer computes after its attention, of 32, 48 or 64 rows at a time, on Hopper.
+pub(crate) const FEED_FORWARD: [&str; 3] = ["feed_forward_32", "feed_forward_48", "feed_forward_64"];
+
+/// Name of the program with [`FEED_FORWARD`] for weights in this precision; only those of 16 bits have one.
+pub(crate) fn feed_forward_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("feed_forward-f16"),
+        Precision::Bf16 => Some("feed_forward-bf16"),
+        _ => None,
+    }
+}
+
 /// The only architecture with matmuls of warpgroups and with chains.
 pub(crate) const WARPGROUP_ARCH: u32 = 90;
 
@@ -218,7 +230,7 @@ fn is_there(function: &str, arch: u32) -> bool {
     let is_any_of = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
     match arch {
         WARPGROUP_ARCH => !is_any_of(&["matmul_wide"]),
-        _ if is_any_of(&["matmul_warpgroup", ATTENTION_WARPGROUP, CHAIN]) => false,
+        _ if is_any_of(&["matmul_warpgroup", ATTENTION_WARPGROUP, CHAIN, "feed_forward"]) => false,
         _ => arch >= TENSOR_ARCH || !is_any_of(&NEW),
     }
 }
@@ -384,7 +396,13 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
     let of_warpgroups = with!("wgmma.cuh" | "matmul_warpgroup.cu");
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
-    [source].into_iter().chain(tall).chain(wide).chain(warpgroup)
+    let layers = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/wgmma.cuh"),
+        include_str!("../kernels/feed_forward.cu")
+    );
+    let layers = program(feed_forward_program(precision), layers, &FEED_FORWARD);
+    [source].into_iter().chain(tall).chain(wide).chain(warpgroup).chain(layers)
 }
 
 /// The compiler, opened on first use.

@@ -1,6 +1,6 @@
 //! Where each value lives: in a named buffer, or at an offset of one arena shared by all temporaries.
 
-use crate::fusion::Draft;
+use crate::fusion::{Draft, Run};
 use crate::graph::{Graph, Node};
 use crate::op::Op;
 use crate::{Value, ValueInfo};
@@ -58,9 +58,17 @@ pub(crate) fn plan(d: &Draft<'_>) -> MemoryPlan {
     let end = d.launches.len();
     let mut lives: HashMap<Value, (usize, usize)> = HashMap::new();
     for (step, launch) in d.launches.iter().enumerate() {
+        let run = d.run_of(step);
         for v in launch.iter().flat_map(|l| l.values()) {
-            lives.entry(d.whole(v).0).or_insert((step, step)).1 = step;
+            let life = lives.entry(d.whole(v).0).or_insert((step, step));
+            // A run may read until its end what it did not make.
+            let is_read_by_run = |run: &&Run| life.0 < run.steps.start;
+            life.1 = run.filter(is_read_by_run).map_or(step, |run| run.steps.end - 1);
         }
+    }
+    for run in &d.runs {
+        let all = (run.steps.start, run.steps.end - 1);
+        lives.extend(run.scratch.iter().map(|v| (d.whole(*v).0, all)));
     }
     for (_, v) in &d.copies {
         lives.entry(d.whole(*v).0).or_insert((end, end)).1 = end;

@@ -1,6 +1,6 @@
 //! Compiling: passes, kernel choice, memory. A plan is what executors run, and it prints.
 
-use crate::fusion::{self, Draft, Fused, Fusions, Launch, Rounding};
+use crate::fusion::{self, Draft, Fused, Fusions, Launch, Rounding, Run};
 use crate::graph::{Buffer, Graph, Node, Pieces, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
@@ -143,6 +143,7 @@ pub struct Plan {
     buffers: Vec<Buffer>,
     scalars: Vec<String>,
     pieces: Option<Pieces>,
+    runs: Vec<Run>,
 }
 
 /// Speeds that bound a step from below.
@@ -250,7 +251,12 @@ impl Plan {
         let views = draft.view_nodes().cloned().collect();
         let values = || (0..graph.values.len()).map(|i| Value(i as u32));
         let rounded: Vec<_> = values().filter_map(|v| Some((v, draft.stored_as(v)?))).collect();
-        let Draft { launches, copies, groups: weight_groups, .. } = draft;
+        let Draft { launches, copies, groups: weight_groups, runs, .. } = draft;
+        let step_of = |node: usize| launches[..node].iter().flatten().count();
+        let runs = runs
+            .into_iter()
+            .map(|run| Run { steps: step_of(run.steps.start)..step_of(run.steps.end), ..run })
+            .collect();
         for (v, dtype) in rounded {
             graph.values[v.index()].dtype = dtype;
         }
@@ -275,6 +281,7 @@ impl Plan {
             buffers,
             scalars,
             pieces,
+            runs,
         })
     }
 
@@ -324,6 +331,12 @@ impl Plan {
     /// Nodes that no step runs, as their results are where their operands are.
     pub fn views(&self) -> &[Node] {
         &self.views
+    }
+
+    /// Steps that the device can make one launch. What they read and did not make stays until the last of
+    /// them; of what they make, only the results of the last matmuls are read by others.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
     }
 
     /// Weights that stand one after the other on a device, so that the matmuls of each group can run as one.

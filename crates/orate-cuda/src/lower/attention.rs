@@ -58,7 +58,7 @@ const WARPGROUP_WIDTH: usize = 64;
 /// See [`WARPGROUP_WIDTH`].
 const WARPGROUP_SIDE: usize = 64;
 /// See [`WARPGROUP_WIDTH`].
-const WARPGROUP_STAGES: usize = 4;
+const WARPGROUP_STAGES: usize = 3;
 
 /// Fields of [`orate_graph::Op::Attention`].
 pub(super) struct Attention<'op> {
@@ -159,7 +159,7 @@ impl Attention<'_> {
             _ if o.dtype(0).is_compact()
                 && let Some(program) = of_warpgroups =>
             {
-                in_warpgroups(self.plain(o), program)
+                in_warpgroups(self.plain(o), program, o.facts)
             }
             AttentionMask::Cached(first)
                 if is_decoding(o.out_shape().dims(), o.shape(1).dims(), self.heads, &o.step.fused) =>
@@ -234,15 +234,19 @@ impl Attention<'_> {
 }
 
 /// `kernels/attention_warpgroup.cu` for the attention of `plain`, whose arguments it shares.
-fn in_warpgroups(plain: Work, program: &'static str) -> Work {
+fn in_warpgroups(plain: Work, program: &'static str, facts: &Facts) -> Work {
     let queries = plain.words[2].div_ceil(WARPGROUP_SIDE as u32);
     let stage = 2 * 2 * WARPGROUP_WIDTH * WARPGROUP_SIDE;
+    let least = (WARPGROUP_STAGES * stage + LINES) as u32;
+    // Blocks that fit two to a multiprocessor get memory for two. Otherwise those that start while the
+    // previous kernel ends would crowd where there is room first.
+    let is_one_wave = queries * plain.grid[1] * plain.grid[2] <= 2 * facts.multiprocessors;
     Work {
         program,
         function: ATTENTION_WARPGROUP,
         grid: [queries, plain.grid[1], plain.grid[2]],
         threads: 128,
-        shared: (WARPGROUP_STAGES * stage + LINES) as u32,
+        shared: if is_one_wave { least.max(facts.shared / 5 * 2) } else { least },
         ..plain
     }
 }

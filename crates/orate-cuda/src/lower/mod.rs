@@ -12,6 +12,7 @@ mod bench;
 mod chain;
 mod cuts;
 mod encoders;
+mod feed_forward;
 mod heads;
 mod matmul;
 mod movement;
@@ -24,12 +25,13 @@ mod tables;
 mod work;
 
 pub(crate) use chain::{Chain, chains};
+pub(crate) use feed_forward::{Layer, layers};
 use operands::Operands;
 pub(crate) use sample::join_rows;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, warpgroup_program, wide_program};
+use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, feed_forward_program, warpgroup_program, wide_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
@@ -62,6 +64,8 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         norm_rows: FEW_ROWS,
         layer_norm_rows: 2,
         views: true,
+        feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())
+            .then_some(feed_forward::SIZES),
     }
 }
 

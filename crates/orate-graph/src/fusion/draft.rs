@@ -3,6 +3,7 @@
 use crate::graph::{BufferKind, Graph, Node};
 use crate::{Activation, DType, Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// What kernels of a device can do in one launch besides a single op. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,6 +47,32 @@ pub struct Fusions {
     pub layer_norm_rows: usize,
     /// Slices and concatenations of whole blocks are views of another value.
     pub views: bool,
+    /// What follows attention of many rows can be one launch; see [`crate::Plan::runs`].
+    pub feed_forward: Option<FeedForward>,
+}
+
+/// Sizes of layers of which a target makes what follows attention one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedForward {
+    /// Fewest and most rows.
+    pub rows: [usize; 2],
+    /// Channels of the layer.
+    pub width: usize,
+    /// Channels of the attention's result.
+    pub attended: usize,
+    /// Channels of the hidden layer.
+    pub hidden: usize,
+    /// Queries, keys and values of the next layer, together.
+    pub next: usize,
+}
+
+/// Launches that a target can make one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The launches, by node in drafts and by step in plans.
+    pub steps: Range<usize>,
+    /// Normed rows: values whose memory is the run's until its end.
+    pub scratch: Vec<Value>,
 }
 
 /// What a launch computes besides its op. Empty if the target fuses nothing.
@@ -161,6 +188,8 @@ pub(crate) struct Draft<'g> {
     pub rounded: HashMap<Value, DType>,
     /// Weights that stand one after the other, so that matmuls by them can run as one.
     pub groups: Vec<Vec<Weight>>,
+    /// Launches that a target can make one, by node; see `feed_forward`.
+    pub runs: Vec<Run>,
     /// Node that makes a value.
     pub(super) made_by: HashMap<Value, usize>,
     /// Nodes that read a value; copies at the end count as the node after the last.
@@ -217,6 +246,7 @@ impl<'g> Draft<'g> {
             extended: HashMap::new(),
             rounded: HashMap::new(),
             groups: vec![],
+            runs: vec![],
             made_by,
             readers,
         }
@@ -271,6 +301,11 @@ impl<'g> Draft<'g> {
     /// The type in which a value is stored, if it is not its own.
     pub fn stored_as(&self, v: Value) -> Option<DType> {
         self.rounded.get(&self.whole(v).0).copied()
+    }
+
+    /// The run, if there is one, that a launch is a part of.
+    pub fn run_of(&self, launch: usize) -> Option<&Run> {
+        self.runs.iter().find(|run| run.steps.contains(&launch))
     }
 
     /// Nodes that no launch computes.

@@ -16,11 +16,13 @@
 //! | `norms` | norm of few rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
-//! Last, `rounded` chooses values to store in 16 bits.
+//! Then `rounded` chooses values to store in 16 bits, and `feed_forward` marks launches that a target can
+//! make one.
 
 mod add_row;
 mod attended;
 mod draft;
+mod feed_forward;
 mod gates;
 mod heads;
 mod matmuls;
@@ -32,7 +34,7 @@ mod views;
 
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
-pub use draft::{Fused, Fusions, Head, RowNorm};
+pub use draft::{FeedForward, Fused, Fusions, Head, RowNorm, Run};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
@@ -63,5 +65,8 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
         views::run(&mut draft);
     }
     rounded::run(&mut draft, rounding_of);
+    if let Some(sizes) = &fusions.feed_forward {
+        feed_forward::run(&mut draft, sizes);
+    }
     draft
 }
