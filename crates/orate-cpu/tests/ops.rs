@@ -4,7 +4,8 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Weight};
 use orate_testing::{
     OnDevice, ReferenceDevice, check_all, check_clearing, check_compact_rows, check_copies, check_extensions,
-    check_foreign_copy, check_later_reads, check_stored_blocks, op_cases, tolerance::of_rounded_attention,
+    check_foreign_copy, check_later_reads, check_stored_blocks, check_stored_layer, op_cases,
+    tolerance::of_rounded_attention,
 };
 
 #[test]
@@ -67,6 +68,7 @@ fn stored_blocks() {
                 device.with_precision(PrecisionPolicy::uniform(precision)).expect("a format of CPUs");
             // Activations have 8 bits.
             check_stored_blocks(&device, precision, 2e-2);
+            check_stored_layer(&device, precision, 5e-2);
         }
     }
 }

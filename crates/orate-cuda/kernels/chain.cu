@@ -17,10 +17,16 @@
 // Threads of a block that compute; one more warp copies.
 #define CONSUMERS 256
 #define WARPS 8
-// Blocks of 16 of K by 16 channels in a stage of the ring, bytes of one, and of a stage.
+// Blocks of 16 of K by 16 channels in a stage of the ring, and its bytes.
 #define DEPTH 8
-#define BLOCK 512
-#define STAGE (DEPTH * BLOCK)
+#if PRECISION < 4
+#define STAGE (DEPTH * 512)
+#else
+// Numbers, upper bits and scales.
+#define NUMBERS (DEPTH * 32 * (int)sizeof(Numbers))
+#define PLANES (HAS_PLANES ? DEPTH / PER_PLANE * 128 : 0)
+#define STAGE (NUMBERS + PLANES + DEPTH / PER_SCALE * 32 * (1 + HAS_MINIMA))
+#endif
 // Elements of K in a stage.
 #define WIDTH (16 * DEPTH)
 #define STAGES 32
@@ -45,7 +51,7 @@ enum Form {
 };
 
 struct Op {
-    // Of a matmul: weights [N/32, K/16, 2, 32 threads, 16 bytes], as in `matmul.cu`.
+    // Of a matmul: weights in the order of `matmul.cu`.
     const char* w;
     // Operand [rows, K], or that of attention, which holds queries, keys and values.
     const void* x;
@@ -208,6 +214,99 @@ DEVICE void bring_cache(const Op& op, int unit) {
     }
 }
 
+// Starts to copy BYTES of this thread.
+template <int BYTES>
+DEVICE void copy(void* shared, const char* from) {
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(address(shared)), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                     :: "r"(address(shared)), "l"(from), "n"(BYTES) : "memory");
+}
+
+#if PRECISION < 4
+// Weights of 16 channels: [N/32, K/16, 2, 32 threads, 16 bytes], of which they are one of two.
+struct Channels {
+    const char* from;
+    int blocks;
+
+    __device__ __forceinline__ Channels(const Op& op, int half) : blocks(op.k / 16) {
+        from = op.w + ((size_t)(half / 2) * blocks * 2 + half % 2) * 512 + 16 * (threadIdx.x % 32);
+    }
+
+    // Starts to copy this thread's part of a stage.
+    __device__ __forceinline__ void copy(uint4* stage, int block) const {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            if (block + j < blocks) ::copy<16>(stage + 32 * j + lane, from + (size_t)(block + j) * 1024);
+    }
+};
+
+// Takes this thread's part of a stage as operands: 16 channels by 16 of K, of which `left` exist.
+DEVICE void take(const uint4* stage, int, int left, uint4 (&w)[DEPTH]) {
+    stage += threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) w[j] = j < left ? stage[32 * j] : make_uint4(0, 0, 0, 0);
+}
+#else
+// The same in blocks: lower bits, upper bits and scales, all in the order of `blocks.cuh`.
+struct Channels {
+    const char *numbers, *planes, *scales;
+    int blocks;
+
+    __device__ __forceinline__ Channels(const Op& op, int half) : blocks(op.k / 16) {
+        int lane = threadIdx.x % 32, words = blocks * 32 * (int)sizeof(Stored);
+        int bits = HAS_PLANES ? blocks / PER_PLANE * 128 : 0, last = (blocks + PER_SCALE - 1) / PER_SCALE;
+        const char* from = op.w + (size_t)(half / 2) * (words + bits + last * 8 * (int)sizeof(Scales));
+        numbers = from + lane * sizeof(Stored) + half % 2 * sizeof(Numbers);
+        planes = from + words + 4 * lane;
+        scales = from + words + bits + lane * sizeof(Scales) + half % 2 * 4;
+    }
+
+    __device__ __forceinline__ void copy(uint4* stage, int block) const {
+        int lane = threadIdx.x % 32;
+        char* to = (char*)stage;
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            if (block + j < blocks)
+                ::copy<sizeof(Numbers)>(to + (32 * j + lane) * sizeof(Numbers),
+                                        numbers + (size_t)(block + j) * 32 * sizeof(Stored));
+        to += NUMBERS + 4 * lane;
+#pragma unroll
+        for (int j = 0; j < PLANES / 128; j++)
+            if (block + PER_PLANE * j < blocks)
+                ::copy<4>(to + 128 * j, planes + (size_t)(block / PER_PLANE + j) * 128);
+        to += PLANES;
+        // A thread has a word of scales, and another one of scales or of minima.
+#pragma unroll
+        for (int i = 0; i < (STAGE - NUMBERS - PLANES) / 128; i++) {
+            int first = HAS_MINIMA ? 0 : 4 * i, of = first + lane / 8;
+            if (block + of * PER_SCALE >= blocks) continue;
+            const char* from = scales + (size_t)(block / PER_SCALE + first) * 8 * sizeof(Scales);
+            ::copy<4>(to + 128 * i, from + (HAS_MINIMA ? 8 * i : 0));
+        }
+    }
+};
+
+// Of channels that are the first or the second `half` of 32.
+DEVICE void take(const uint4* stage, int half, int left, uint4 (&w)[DEPTH]) {
+    int lane = threadIdx.x % 32;
+    const Numbers* numbers = (const Numbers*)stage + lane;
+    const u32* planes = (const u32*)((const char*)stage + NUMBERS) + lane;
+    const u32* scales = (const u32*)((const char*)stage + NUMBERS + PLANES) + lane / 4;
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) {
+        u32 high = HAS_PLANES ? planes[j / PER_PLANE * 32] >> half % 2 * HIGH_BITS : 0;
+        if (PER_PLANE == 2) high >>= j % 2 * 8;
+        // What is beyond the end may be no number.
+        u32 scale = j < left ? scales[j / PER_SCALE * 8] : 0;
+        u32 added = HAS_MINIMA && j < left ? scales[32 + j / PER_SCALE * 8] : 0;
+        w[j] = widened(numbers[32 * j], high, scale, added);
+    }
+}
+#endif
+
 // Copies the weights of this block's units, of one op after the other.
 DEVICE void stream_weights(int count_of_ops, Shared& s) {
     int lane = threadIdx.x % 32;
@@ -220,21 +319,13 @@ DEVICE void stream_weights(int count_of_ops, Shared& s) {
             if (unit < op.units) bring_cache(op, unit);
             continue;
         }
-        int blocks = op.k / 16;
         for (int unit = first_unit(op); unit < op.units; unit += gridDim.x) {
             for (int part = 0; part <= op.gated; part++) {
-                int half = unit + (part ? op.first_part / 16 : 0);
-                const char* from = op.w + (size_t)(half / 2) * blocks * 2 * BLOCK;
-                from += half % 2 * BLOCK + 16 * lane;
-                for (int block = 0; block < blocks; block += DEPTH, next++) {
+                Channels from(op, unit + (part ? op.first_part / 16 : 0));
+                for (int block = 0; block < op.k / 16; block += DEPTH, next++) {
                     u32 stage = next % STAGES, lap = next / STAGES;
                     if (lap > 0) wait_for(&s.empty[stage], (lap - 1) & 1);
-#pragma unroll
-                    for (int j = 0; j < DEPTH; j++)
-                        if (block + j < blocks)
-                            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                                         :: "r"(address(&s.ring[stage][32 * j + lane])),
-                                            "l"(from + (size_t)(block + j) * 2 * BLOCK) : "memory");
+                    from.copy(s.ring[stage], block);
                     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
                                  :: "r"(address(&s.full[stage])) : "memory");
                 }
@@ -407,36 +498,29 @@ DEVICE void multiply(const Op& op, Shared& s, u32 run, int turn, u32& next) {
     u32* slots = op.slots;
     const float* sums = s.sums[turn] + min(unit, units - 1) * parts * WARPS * columns * 16 + 2 * pair;
 
-    Moments m = op.k <= 1024 && rows == 1 ? take_part<2>(op, s, run) : take_part<4>(op, s, run);
-
     // Columns that there are not are copies of the last.
     const u32* x = s.x + min((int)row, columns - 1) * SPAN + 2 * (lane % 4);
     float* own = s.sums[turn] + warp * columns * 16 + lane % 4 * 32 + row;
     bool has = 2 * (lane % 4) < columns, has_next = 2 * (lane % 4) + 1 < columns;
+    Moments m = op.k <= 1024 && rows == 1 ? take_part<2>(op, s, run) : take_part<4>(op, s, run);
     for (int count = units * parts; count > 0; count--, next += stages, own += WARPS * columns * 16) {
         float acc[4][4] = {};
+        int done = units * parts - count, part = done & op.gated;
+        int half = first + (done >> op.gated) * (int)gridDim.x + part * (first_part / 16);
 #pragma unroll 1
         for (u32 i = warp; i < stages; i += WARPS) {
             u32 at = next + i, stage = at % STAGES;
-            const uint4* w = &s.ring[stage][lane];
             const u32* from = x + SPAN * columns * i;
-            int left = blocks - DEPTH * i;
+            int left = min(blocks - DEPTH * (int)i, DEPTH);
             wait_for(&s.full[stage], at / STAGES & 1);
-            uint4 weights[DEPTH];
-            uint2 values[DEPTH];
-            if (left >= DEPTH) {
+            uint4 w[DEPTH];
+            if (left == DEPTH) take(s.ring[stage], half, DEPTH, w);
+            else take(s.ring[stage], half, left, w);
 #pragma unroll
-                for (int j = 0; j < DEPTH; j++)
-                    weights[j] = w[32 * j], values[j] = *(const uint2*)(from + 8 * j);
-            } else {
-#pragma unroll
-                for (int j = 0; j < DEPTH; j++) {
-                    weights[j] = j < left ? w[32 * j] : make_uint4(0, 0, 0, 0);
-                    values[j] = j < left ? *(const uint2*)(from + 8 * j) : make_uint2(0, 0);
-                }
+            for (int j = 0; j < DEPTH; j++) {
+                uint2 value = j < left ? *(const uint2*)(from + 8 * j) : make_uint2(0, 0);
+                mma_half(acc[j % 4], w[j], value.x, value.y);
             }
-#pragma unroll
-            for (int j = 0; j < DEPTH; j++) mma_half(acc[j % 4], weights[j], values[j].x, values[j].y);
             __syncwarp();
             if (lane == 0)
                 asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"

@@ -73,24 +73,10 @@ struct Args {
 #define FACTORS 2
 #endif
 
-// Weights that a thread loads at a time: their lower four bits, where there are more.
-#if PRECISION >= 5
-typedef uint2 Stored;
-#else
+// Weights that a thread loads at a time.
+#if PRECISION < 4
 typedef uint4 Stored;
 #endif
-
-// Scales of four channels; after them what is added, if there are minima.
-#if PRECISION == 6 || PRECISION == 7
-#define HAS_MINIMA 1
-typedef uint4 Scales;
-#else
-#define HAS_MINIMA 0
-typedef uint2 Scales;
-#endif
-// Blocks of 16 of K with the same scales, and those whose upper bits are in one word of a thread.
-#define PER_SCALE (PRECISION == 8 ? 1 : 2)
-#define PER_PLANE (PRECISION == 7 ? 2 : PRECISION == 8 ? 1 : 0)
 
 // Layout of x.
 enum Source {
@@ -100,74 +86,7 @@ enum Source {
     ODD     // anything, element by element
 };
 
-#if __CUDA_ARCH__ >= 800
-#if PRECISION >= 4
-// Two of the integers in `word`, plus the offset that makes them positive, as halves: 0x6400 + b is 1024 + b.
-#if PRECISION == 4
-#define ZERO 0x64806480u  // 1024 + 128
-#define PAIRS 2
-#elif PRECISION == 5
-#define ZERO 0x64086408u  // 1024 + 8
-#define PAIRS 4
-#elif PRECISION == 8
-#define ZERO 0x64206420u  // 1024 + 32
-#define PAIRS 4
-#else
-#define ZERO 0x64006400u  // 1024
-#define PAIRS 4
-#endif
-
-// Pair `i` of eight; `high` has the bits that `word` lacks.
-DEVICE u32 pair(u32 word, u32 high, int i) {
-#if PRECISION == 4
-    return __byte_perm(word ^ 0x80808080u, 0x64646464u, i % PAIRS ? 0x4342 : 0x4140);
-#else
-    u32 both = ((word >> (4 * (i % PAIRS))) & 0x000f000fu) | 0x64006400u;
-#if PRECISION == 7
-    both |= ((high >> i) & 0x00010001u) << 4;
-#elif PRECISION == 8
-    both |= ((high >> (2 * i)) & 0x00030003u) << 4;
-#endif
-    return both;
-#endif
-}
-
-// Multiplies a pair by a scale that is in both halves, and adds what is. Only the result is rounded.
-DEVICE u32 scaled(u32 pair, u32 scale, u32 added) {
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(ZERO));
-#if HAS_MINIMA
-    asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(scale), "r"(added));
-#else
-    asm("mul.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
-#endif
-    return pair;
-}
-
-// Two halves of one kind.
-DEVICE u32 both_low(u32 x) { return __byte_perm(x, 0, 0x1010); }
-DEVICE u32 both_high(u32 x) { return __byte_perm(x, 0, 0x3232); }
-
-// Blocks of 32 channels by 16 of K, with the scales of this thread's four channels.
-DEVICE void widen(const Stored& stored, u32 high, const Scales& scales, uint4 (&w)[2]) {
-    u32 a = both_low(scales.x), b = both_high(scales.x), c = both_low(scales.y), d = both_high(scales.y);
-    u32 e = 0, f = 0, g = 0, h = 0;
-#if HAS_MINIMA
-    e = both_low(scales.z), f = both_high(scales.z), g = both_low(scales.w), h = both_high(scales.w);
-#endif
-#if PRECISION == 4
-    const u32 words[4] = {stored.x, stored.y, stored.z, stored.w};
-#else
-    const u32 words[2] = {stored.x, stored.y};
-#endif
-    u32 p[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) p[i] = pair(words[i / PAIRS], high, i);
-    w[0] = make_uint4(scaled(p[0], a, e), scaled(p[1], b, f), scaled(p[2], a, e), scaled(p[3], b, f));
-    w[1] = make_uint4(scaled(p[4], c, g), scaled(p[5], d, h), scaled(p[6], c, g), scaled(p[7], d, h));
-}
-#endif
-
-#else
+#if __CUDA_ARCH__ < 800
 // For GPUs without TF32 tensor cores: the same tile by exchanging operands between the threads of a warp.
 DEVICE void mma_f32(float (&c)[4], const u32 (&a)[4], float b0, float b1) {
     int lane = threadIdx.x % 32, group = lane / 4 * 4, columns = lane % 4 * 8;
@@ -185,6 +104,31 @@ DEVICE void mma_f32(float (&c)[4], const u32 (&a)[4], float b0, float b1) {
         }
     }
 }
+#endif
+
+#if PRECISION >= 4
+// Of 32 channels, 16 each.
+#if PRECISION == 4
+DEVICE Numbers numbers_of(const Stored& w, int half) {
+    return half ? make_uint2(w.z, w.w) : make_uint2(w.x, w.y);
+}
+DEVICE Stored joined(Numbers a, Numbers b) { return make_uint4(a.x, a.y, b.x, b.y); }
+#else
+DEVICE Numbers numbers_of(const Stored& w, int half) { return half ? w.y : w.x; }
+DEVICE Stored joined(Numbers a, Numbers b) { return make_uint2(a, b); }
+#endif
+
+#if __CUDA_ARCH__ >= 800
+// Blocks of 32 channels by 16 of K, with the scales of this thread's four channels.
+DEVICE void widen(const Stored& stored, u32 high, const Scales& scales, uint4 (&w)[2]) {
+    u32 first = 0, second = 0;
+#if HAS_MINIMA
+    first = scales.z, second = scales.w;
+#endif
+    w[0] = widened(numbers_of(stored, 0), high, scales.x, first);
+    w[1] = widened(numbers_of(stored, 1), high >> HIGH_BITS, scales.y, second);
+}
+#endif
 #endif
 
 // 16 channels twice, by 8 rows TILES times, by 16 of K.
@@ -432,23 +376,41 @@ DEVICE void product(const Args& a) {
     // The upper bits of a block of channels follow its numbers, and its scales follow these: 8 threads of a
     // warp by four channels.
     int numbers = a.k_blocks * 2 * sizeof(Stored);
-    int planes = PER_PLANE ? a.k_blocks / max(PER_PLANE, 1) * 8 : 0;
+    int planes = HAS_PLANES ? a.k_blocks / PER_PLANE * 8 : 0;
     int scale_words = (a.k_blocks + PER_SCALE - 1) / PER_SCALE * (8 * sizeof(Scales) / 16);
-    const uint4* channels = a.w + (size_t)blockIdx.x * (numbers + planes + scale_words);
+    int size = numbers + planes + scale_words, half = blockIdx.x % 2;
+    // A gated block has 16 channels of the first part and the same of the second.
+    bool gates = FEW && a.gated;
+    size_t apart = gates ? (size_t)a.first / CHANNELS * size : 0;
+    const uint4* channels = a.w + (size_t)(gates ? blockIdx.x / 2 : blockIdx.x) * size;
     const Stored* weights = (const Stored*)channels + begin * 32 + lane;
     const u32* plane = (const u32*)(channels + numbers) + lane;
     const Scales* scales = (const Scales*)(channels + numbers + planes) + lane / 4;
     Scales scale[DEPTH];
     u32 high[DEPTH];
     auto load_scales = [&](int to, int block) {
-        scale[to] = scales[block / PER_SCALE * 8];
-        high[to] = PER_PLANE ? plane[block / max(PER_PLANE, 1) * 32] : 0;
-        if (PER_PLANE == 2) high[to] >>= block % 2 * 8;
+        const Scales* own = scales + block / PER_SCALE * 8;
+        const u32* bits = plane + block / PER_PLANE * 32;
+        int shift = PER_PLANE == 2 ? block % 2 * 8 : 0;
+        if (!gates) {
+            scale[to] = *own, high[to] = HAS_PLANES ? *bits >> shift : 0;
+            return;
+        }
+        const u32 *first = (const u32*)own + half, *second = first + 4 * apart;
+        scale[to].x = first[0], scale[to].y = second[0];
+#if HAS_MINIMA
+        scale[to].z = first[2], scale[to].w = second[2];
+#endif
+        high[to] = 0;
+        if (HAS_PLANES) {
+            shift += half * HIGH_BITS;
+            u32 other = (bits[4 * apart] >> shift & HIGH_MASK) << HIGH_BITS;
+            high[to] = (*bits >> shift & HIGH_MASK) | other;
+        }
     };
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
         if (begin + s < end) load_scales(s, begin + s);
-    constexpr int HALF = WEIGHT_LOADS, apart = 0;
 #else
     // A gated block has 16 channels of the first part and the same of the second: halves of two blocks of
     // weights.
@@ -461,9 +423,15 @@ DEVICE void product(const Args& a) {
     Stored w[DEPTH][WEIGHT_LOADS];
     float4 x[DEPTH][TILES];
     auto load_weights = [&](int to, int ahead) {
+#if PRECISION >= 4
+        const Stored* own = weights + ahead * 32;
+        if (!gates) w[to][0] = *own;
+        else w[to][0] = joined(((const Numbers*)own)[half], ((const Numbers*)((const uint4*)own + apart))[half]);
+#else
 #pragma unroll
         for (int i = 0; i < WEIGHT_LOADS; i++)
             w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
+#endif
     };
     int k = begin * 16 + lane % 4 * 4;
     float4 factor[NORMS ? DEPTH : 1], added[SHIFTS ? DEPTH : 1];

@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Key};
 use crate::driver::{Context, Function, Module};
 use crate::nvrtc::Nvrtc;
-use orate_graph::{Activation, DeviceError, Precision};
+use orate_graph::{Activation, DType, DeviceError, Precision};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
@@ -196,14 +196,24 @@ const WARPGROUPS: [&str; 7] = {
 /// Matmuls and attention of one or two rows in one launch.
 pub(crate) const CHAIN: &str = "chain";
 
-/// Name of the program with [`CHAIN`] for weights in this precision, and for keys and values in f32 or in a
-/// `compact` type, which is the same. Only precisions of 16 bits have one.
-pub(crate) fn chain_program(precision: Precision, compact: bool) -> Option<&'static str> {
-    match (precision, compact) {
-        (Precision::F16, false) => Some("chain-f16"),
-        (Precision::F16, true) => Some("chain-f16-compact"),
-        (Precision::Bf16, false) => Some("chain-bf16"),
-        (Precision::Bf16, true) => Some("chain-bf16-compact"),
+/// Name of the program with [`CHAIN`] for weights in this precision, and for keys and values in f32, as also
+/// without attention, or in the type to which the operands of matmuls are rounded.
+pub(crate) fn chain_program(precision: Precision, kept: Option<DType>) -> Option<&'static str> {
+    match (precision, kept.unwrap_or(DType::F32)) {
+        (Precision::F16, DType::F32) => Some("chain-f16"),
+        (Precision::F16, DType::F16) => Some("chain-f16-compact"),
+        (Precision::Bf16, DType::F32) => Some("chain-bf16"),
+        (Precision::Bf16, DType::BF16) => Some("chain-bf16-compact"),
+        (Precision::Q8_0, DType::F32) => Some("chain-q8_0"),
+        (Precision::Q8_0, DType::F16) => Some("chain-q8_0-compact"),
+        (Precision::Q6K, DType::F32) => Some("chain-q6_k"),
+        (Precision::Q6K, DType::F16) => Some("chain-q6_k-compact"),
+        (Precision::Q5K, DType::F32) => Some("chain-q5_k"),
+        (Precision::Q5K, DType::F16) => Some("chain-q5_k-compact"),
+        (Precision::Q4K, DType::F32) => Some("chain-q4_k"),
+        (Precision::Q4K, DType::F16) => Some("chain-q4_k-compact"),
+        (Precision::Q4_0, DType::F32) => Some("chain-q4_0"),
+        (Precision::Q4_0, DType::F16) => Some("chain-q4_0-compact"),
         _ => None,
     }
 }
@@ -266,7 +276,11 @@ fn precision_options(precision: Precision) -> &'static [&'static str] {
 }
 
 fn product_source(precision: Precision) -> Source {
-    let text = concat!(include_str!("../kernels/mma.cuh"), include_str!("../kernels/matmul.cu"));
+    let text = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/blocks.cuh"),
+        include_str!("../kernels/matmul.cu")
+    );
     let options = precision_options(precision);
     Source { name: product_program(precision), text, options, functions: &PRODUCTS }
 }
@@ -357,23 +371,25 @@ fn attention_source(precision: Precision) -> Source {
 
 /// All programs for weights in this precision.
 fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
-    let text = concat!(
-        include_str!("../kernels/mma.cuh"),
-        include_str!("../kernels/heads.cuh"),
-        include_str!("../kernels/chain.cu")
-    );
-    let chain = move |compact| {
-        let options: &[&str] = match (precision, compact) {
-            (Precision::F16, true) => &["-DPRECISION=2", "-DCOMPACT"],
-            (_, true) => &["-DPRECISION=3", "-DCOMPACT"],
-            (_, false) => precision_options(precision),
+    macro_rules! text {
+        ($($before:literal)?) => {
+            concat!(
+                $($before,)?
+                include_str!("../kernels/mma.cuh"),
+                include_str!("../kernels/blocks.cuh"),
+                include_str!("../kernels/heads.cuh"),
+                include_str!("../kernels/chain.cu")
+            )
         };
-        let name = chain_program(precision, compact)?;
-        Some(Source { name, text, options, functions: &[CHAIN] })
+    }
+    let chain = move |kept| {
+        let text = if kept == DType::F32 { text!() } else { text!("#define COMPACT\n") };
+        let name = chain_program(precision, Some(kept))?;
+        Some(Source { name, text, options: precision_options(precision), functions: &[CHAIN] })
     };
     product_sources(precision)
         .chain(attention_sources(precision))
-        .chain([false, true].into_iter().filter_map(chain))
+        .chain([DType::F32, DType::F16, DType::BF16].into_iter().filter_map(chain))
 }
 
 /// All programs for matmuls in this precision.
@@ -382,6 +398,7 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
         ($($file:literal)|+) => {
             concat!(
                 include_str!("../kernels/mma.cuh"),
+                include_str!("../kernels/blocks.cuh"),
                 include_str!("../kernels/matmul.cu"),
                 include_str!("../kernels/matmul_rows.cuh"),
                 $(include_str!(concat!("../kernels/", $file))),+

@@ -35,4 +35,4 @@ pub use device::{FusingDevice, ReferenceDevice};
 pub use interpreter::{Buffers, Data, InterpretError, ScalarValue, Scalars, interpret};
 pub use random::{Random, RandomWeights};
 pub use shapes::ShapesOnly;
-pub use stored_blocks::check_stored_blocks;
+pub use stored_blocks::{check_stored_blocks, check_stored_layer};

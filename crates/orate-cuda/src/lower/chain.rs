@@ -6,7 +6,7 @@
 use super::work::{Addresses, Pointer, Span, Work};
 use crate::driver::{DevicePointer, Facts};
 use crate::kernels::{CHAIN, WARPGROUP_ARCH, chain_program, product_program};
-use orate_graph::{Activation, Precision};
+use orate_graph::{Activation, DType, Precision};
 use std::ops::Range;
 
 /// Constants of the kernel: most ops, threads of a block, and its shared memory in bytes.
@@ -136,18 +136,17 @@ enum Kind {
 struct Link {
     kind: Kind,
     out: Span,
-    /// Format of weights, or of keys and values if they are compact.
-    half: Option<Precision>,
-    /// Of attention: whether keys and values are compact.
-    compact: Option<bool>,
+    /// Format of weights.
+    precision: Option<Precision>,
+    /// Of attention: the type of keys and values.
+    kept: Option<DType>,
 }
 
 fn link(work: &Work) -> Option<Link> {
     let p = &work.pointers;
     let w: Vec<usize> = work.words.iter().map(|w| *w as usize).collect();
     if work.function == "matmul_1_dense" {
-        let half =
-            [Precision::F16, Precision::Bf16].into_iter().find(|p| product_program(*p) == work.program)?;
+        let precision = Precision::ALL.into_iter().find(|p| product_program(*p) == work.program)?;
         let &[rows, k, n, _, _, _, _, second, activation, _, _, first, gated, _, _, halves] = &w[..] else {
             return None;
         };
@@ -168,7 +167,7 @@ fn link(work: &Work) -> Option<Link> {
             && [p[3], p[5], p[9]].iter().all(|p| *p == Pointer::Null);
         let out = Span::of(p[7], 4 * rows * if gated { first } else { n })?;
         let kind = Kind::MatMul { rows, k, n, first, second, gated, normed, columns };
-        return fits.then_some(Link { kind, out, half: Some(half), compact: None });
+        return fits.then_some(Link { kind, out, precision: Some(precision), kept: None });
     }
     let group = match work.function {
         "decode_heads_1" | "decode_narrow_heads_1" => 1,
@@ -178,16 +177,16 @@ fn link(work: &Work) -> Option<Link> {
     let (heads, width) = (w[0], w[1]);
     let batch = work.grid[0] as usize / (heads / group);
     // The kernel has either 16 or 32 threads for the channels of a key.
-    let half = match work.program {
-        "attention_decode" => None,
-        "attention_decode-f16" => Some(Precision::F16),
-        "attention_decode-bf16" => Some(Precision::Bf16),
+    let kept = match work.program {
+        "attention_decode" => DType::F32,
+        "attention_decode-f16" => DType::F16,
+        "attention_decode-bf16" => DType::BF16,
         _ => return None,
     };
     let fits = width <= 64 * group && batch <= ROWS && [p[10], p[13]].iter().all(|p| *p == Pointer::Null);
     let out = Span::of(p[4], 4 * batch * heads * width)?;
     let kind = Kind::Attention { batch, heads, group, width };
-    fits.then_some(Link { kind, out, half, compact: Some(half.is_some()) })
+    fits.then_some(Link { kind, out, precision: None, kept: Some(kept) })
 }
 
 /// Whether the launch reads the whole result of the one before it, as a chain needs.
@@ -218,20 +217,24 @@ pub(crate) fn chains(works: &[(usize, Work)], facts: &Facts) -> Vec<Chain> {
     let mut at = 0;
     while at < works.len() {
         let mut links: Vec<Link> = vec![];
-        let (mut half, mut compact) = (None, None);
+        let (mut precision, mut kept) = (None, None);
         for (_, work) in &works[at..] {
             let Some(link) = link(work) else { break };
             let joins = match links.last() {
                 None => matches!(link.kind, Kind::MatMul { .. }),
                 Some(before) => follows(work, &link, before) && links.len() < OPS,
             };
-            if !joins || !is_alike(link.half, half) || !is_alike(link.compact, compact) {
+            if !joins || !is_alike(link.precision, precision) || !is_alike(link.kept, kept) {
                 break;
             }
-            (half, compact) = (half.or(link.half), compact.or(link.compact));
+            let both = (precision.or(link.precision), kept.or(link.kept));
+            if both.0.is_some_and(|precision| chain_program(precision, both.1).is_none()) {
+                break;
+            }
+            (precision, kept) = both;
             links.push(link);
         }
-        let program = half.and_then(|half| chain_program(half, compact == Some(true)));
+        let program = precision.and_then(|precision| chain_program(precision, kept));
         let count = links.len();
         if let (Some(program), true) = (program, count >= LEAST) {
             all.extend(build(works, at..at + count, &links, program, facts));
@@ -420,8 +423,7 @@ mod tests {
     };
     use crate::weights::WeightBank;
     use orate_graph::{
-        Activation, AttentionMask, DType, First, Graph, Norm, Op, Place, Plan, PrecisionPolicy, Rows, Value,
-        Weight,
+        Activation, AttentionMask, First, Graph, Norm, Op, Place, Plan, PrecisionPolicy, Rows, Value, Weight,
     };
     use orate_testing::RandomWeights;
 
@@ -519,7 +521,9 @@ mod tests {
                 .map(|c| c.works.len())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(count(1, Activation::Silu, Precision::F16, 90), [11]);
+        for precision in [Precision::F16, Precision::Q8_0, Precision::Q4_0] {
+            assert_eq!(count(1, Activation::Silu, precision, 90), [11], "{precision}");
+        }
         assert!(count(3, Activation::Silu, Precision::F16, 90).is_empty(), "three rows");
         assert!(count(1, Activation::Silu, Precision::F32, 90).is_empty());
         assert!(count(1, Activation::Silu, Precision::F16, 80).is_empty());

@@ -43,8 +43,6 @@ const MOST_JOINED: usize = 128;
 
 /// Fusions that the kernels support.
 pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
-    // Weights with a scale per block are not multiplied in f16.
-    let is_in_blocks = policy.precision.block() > 1;
     Fusions {
         add_row: true,
         norm_activations: rows::SHORT_WIDTH,
@@ -56,7 +54,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         matmul_bytes: usize::MAX,
         many_rows: wide_program(policy.precision).map(|_| (WIDE_LEAST, [WIDE_DEPTH, CHANNELS])),
         precision: policy.clone(),
-        gated_rows: if is_in_blocks { 0 } else { FEW_ROWS },
+        gated_rows: FEW_ROWS,
         gated_multiple: warpgroup_program(policy.precision)
             .filter(|_| facts.arch == WARPGROUP_ARCH)
             .map(|_| [WIDE_DEPTH, CHANNELS]),

@@ -14,7 +14,7 @@ use orate_models::supertonic::Sizes;
 use orate_testing::{
     Case, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads, check_stored_blocks, fused_cases, harvest, op_cases_built,
+    check_later_reads, check_stored_blocks, check_stored_layer, fused_cases, harvest, op_cases_built,
     tolerance::of_rounded_attention,
 };
 use std::sync::Arc;
@@ -55,12 +55,12 @@ fn fused_cases_on_the_gpu() {
     report.assert();
 }
 
-/// The same by weights of 16 bits, where such layers are one launch (`kernels/chain.cu`). Rounding adds up
+/// The same by weights of 8 and 16 bits, where such layers are one launch (`kernels/chain.cu`). Rounding adds up
 /// over some eight matmuls; a value from a wrong place is off by about the largest magnitude.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn fused_cases_in_16_bits() {
-    for (precision, tolerance) in [(Precision::F16, 0.02), (Precision::Bf16, 0.15)] {
+fn fused_cases_in_other_formats() {
+    for (precision, tolerance) in [(Precision::F16, 0.02), (Precision::Bf16, 0.15), (Precision::Q8_0, 0.15)] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         let cases: Vec<Case> = fused_cases(200).into_iter().map(|case| Case { tolerance, ..case }).collect();
         let report = check_all(&OnDevice(&device), &cases);
@@ -304,6 +304,7 @@ fn stored_blocks() {
     for precision in [Precision::Q8_0, Precision::Q6K, Precision::Q5K, Precision::Q4K, Precision::Q4_0] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
         check_stored_blocks(&device, precision, 6e-3);
+        check_stored_layer(&device, precision, 6e-3);
     }
 }
 

@@ -11,8 +11,8 @@ use orate_graph::{
 };
 use orate_models::supertonic::{Sizes, graphs};
 use orate_testing::{
-    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, check_stored_blocks, fused_cases, growing_scores,
-    harvest, op_cases_built, tolerance::of_rounded_attention,
+    Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, check_stored_blocks, check_stored_layer,
+    fused_cases, growing_scores, harvest, op_cases_built, tolerance::of_rounded_attention,
 };
 use std::collections::BTreeSet;
 
@@ -321,7 +321,9 @@ fn products_in_q4_0() {
 #[test]
 fn stored_blocks() {
     for precision in [Precision::Q8_0, Precision::Q6K, Precision::Q5K, Precision::Q4K, Precision::Q4_0] {
-        check_stored_blocks(&common::device_with(precision, None), precision, 4e-3);
+        let device = common::device_with(precision, None);
+        check_stored_blocks(&device, precision, 4e-3);
+        check_stored_layer(&device, precision, 6e-3);
     }
 }
 
