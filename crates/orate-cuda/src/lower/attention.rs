@@ -372,8 +372,12 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
     let is_short = k[1] <= SHORT_CACHE;
     // Half of a warp has a key.
     let is_narrow = q[2] / heads <= NARROW_WIDTH;
+    let before = &o.step.fused.before;
+    let prepares = before.iter().any(|head| head.norm.is_some() || head.table.is_some());
     let warps = match is_short {
         true => k[1].div_ceil(KEYS_OF_A_WARP).clamp(group, DECODING_WARPS),
+        // Blocks that first prepare heads do not read meanwhile: of smaller ones more run at once.
+        false if prepares && clusters > places => DECODING_WARPS / 2,
         false => DECODING_WARPS,
     };
     let blocks = match o.facts.arch {
@@ -382,7 +386,6 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
         _ => 1,
     };
-    let before = &o.step.fused.before;
     let (first, at) = o.first(first);
     let pointers = |of: &dyn Fn(&Head) -> Pointer| -> Vec<Pointer> {
         (0..3).map(|i| before.get(i).map_or(Pointer::Null, of)).collect()
