@@ -170,8 +170,15 @@ pub(super) fn writes(cases: &mut Vec<Case>) -> Result<()> {
         for s in [[1, 1, 9, 4, 2, 32], [1, 1, 40, 16, 2, 128], [2, 5, 9, 4, 2, 64], [3, 1, 7, 2, 1, 128]] {
             cases.push(layer(dtype, s)?);
         }
+        cases.push(layer(dtype, many_heads(32))?);
     }
+    cases.push(layer(DType::F32, many_heads(128))?);
     Ok(())
+}
+
+/// More heads, of width `d`, than GPUs have places for at once.
+fn many_heads(d: usize) -> Sizes {
+    [70, 1, 40, 16, 2, d]
 }
 
 /// Queries, keys and values as a transformer layer computes, stores and reads them.
