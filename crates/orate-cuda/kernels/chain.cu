@@ -299,7 +299,7 @@ DEVICE void take(const uint4* stage, int half, int left, uint4 (&w)[DEPTH]) {
     for (int j = 0; j < DEPTH; j++) {
         u32 high = HAS_PLANES ? planes[j / PER_PLANE * 32] >> half % 2 * HIGH_BITS : 0;
         if (PER_PLANE == 2) high >>= j % 2 * 8;
-        // What is beyond the end may be no number.
+        // Beyond the end of K, shared memory may hold NaN.
         u32 scale = j < left ? scales[j / PER_SCALE * 8] : 0;
         u32 added = HAS_MINIMA && j < left ? scales[32 + j / PER_SCALE * 8] : 0;
         w[j] = widened(numbers[32 * j], high, scale, added);

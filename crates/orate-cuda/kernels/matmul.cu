@@ -426,7 +426,10 @@ DEVICE void product(const Args& a) {
 #if PRECISION >= 4
         const Stored* own = weights + ahead * 32;
         if (!gates) w[to][0] = *own;
-        else w[to][0] = joined(((const Numbers*)own)[half], ((const Numbers*)((const uint4*)own + apart))[half]);
+        else {
+            const Numbers *first = (const Numbers*)own, *second = (const Numbers*)((const uint4*)own + apart);
+            w[to][0] = joined(first[half], second[half]);
+        }
 #else
 #pragma unroll
         for (int i = 0; i < WEIGHT_LOADS; i++)

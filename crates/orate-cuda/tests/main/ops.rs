@@ -55,8 +55,8 @@ fn fused_cases_on_the_gpu() {
     report.assert();
 }
 
-/// The same by weights of 8 and 16 bits, where such layers are one launch (`kernels/chain.cu`). Rounding adds up
-/// over some eight matmuls; a value from a wrong place is off by about the largest magnitude.
+/// The same by weights of 8 and 16 bits, where such layers are one launch (`kernels/chain.cu`). Rounding adds
+/// up over some eight matmuls; a value from a wrong place is off by about the largest magnitude.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn fused_cases_in_other_formats() {
