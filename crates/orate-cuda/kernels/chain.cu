@@ -218,7 +218,8 @@ DEVICE void bring_cache(const Op& op, int unit) {
 template <int BYTES>
 DEVICE void copy(void* shared, const char* from) {
     if (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(address(shared)), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     :: "r"(address(shared)), "l"(from) : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
                      :: "r"(address(shared)), "l"(from), "n"(BYTES) : "memory");
