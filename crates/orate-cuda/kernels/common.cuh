@@ -116,6 +116,31 @@ DEVICE float activate(int activation, float x, float slope) {
     return one[0];
 }
 
+// sin² has period π. The multiple of π is subtracted in two parts; the series ends where its terms are below
+// 6e-8.
+DEVICE float squared_sine(float x) {
+    float n = rintf(x * 0.31830989f);
+    float r = fmaf(n, -3.14159274f, x);
+    r = fmaf(n, 8.74227766e-8f, r);
+    float z = r * r;
+    float q = fmaf(z, -2.5052108e-8f, 2.7557319e-6f);
+    q = fmaf(q, z, -1.9841270e-4f);
+    q = fmaf(q, z, 8.3333333e-3f);
+    q = fmaf(q, z, -0.16666667f);
+    float sine = fmaf(q * z, r, r);
+    return sine * sine;
+}
+
+// Snake: x + gain · sin²(frequency · x).
+DEVICE float snake(float x, float frequency, float gain) {
+    return fmaf(gain, squared_sine(frequency * x), x);
+}
+
+DEVICE float4 snake(float4 x, float4 frequency, float4 gain) {
+    return make_float4(snake(x.x, frequency.x, gain.x), snake(x.y, frequency.y, gain.y),
+                       snake(x.z, frequency.z, gain.z), snake(x.w, frequency.w, gain.w));
+}
+
 DEVICE float warp_sum(float x) {
 #pragma unroll
     for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);

@@ -19,6 +19,23 @@ extern "C" __global__ void copy(const Args a) {
     a.out[(size_t)block * a.out_stride + a.out_first + at] = a.x[(size_t)block * a.x_stride + a.x_first + at];
 }
 
+// The same of elements of 16 bits, which are stored in f32. TYPE as in `store_as`.
+template <int TYPE>
+DEVICE void widen(const Args& a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.total) return;
+    int block = i / a.len, at = i - block * a.len;
+    u16 half = ((const u16*)a.x)[(size_t)block * a.x_stride + a.x_first + at];
+    float y = __uint_as_float((u32)half << 16);
+    if (TYPE == 1) asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(half));
+    a.out[(size_t)block * a.out_stride + a.out_first + at] = __float_as_uint(y);
+}
+
+extern "C" __global__ void copy_f16(const Args a) { widen<1>(a); }
+extern "C" __global__ void copy_bf16(const Args a) { widen<2>(a); }
+
 // Many blocks at once, one per column of the grid.
 #define BLOCKS_OF_COPY 96
 

@@ -41,7 +41,7 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    // [K], weight and bias of the norm of x. Without a bias it is an RMS norm, for at most 16 rows, with one
+    // After a convolution, frequency and gain [N] of SNAKE. Otherwise [K], weight and bias of the norm of x. Without a bias it is an RMS norm, for at most 16 rows, with one
     // a layer norm, for at most 8.
     const float* norm;
     const float* shift;
@@ -334,6 +334,11 @@ DEVICE Part part_of(const Args& a, int n) {
 template <bool PARTS>
 DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, float slope) {
     float y[4] = {sum.x + add.bias.x, sum.y + add.bias.y, sum.z + add.bias.z, sum.w + add.bias.w};
+    if (!PARTS && a.activation == SNAKE) {
+        float4 f = four(a.norm, n, a.n), g = four(a.shift, n, a.n);
+        y[0] = snake(y[0], f.x, g.x), y[1] = snake(y[1], f.y, g.y);
+        y[2] = snake(y[2], f.z, g.z), y[3] = snake(y[3], f.w, g.w);
+    }
     if (n < a.first) activate(a.activation, y, slope);
     y[0] += add.residual.x, y[1] += add.residual.y, y[2] += add.residual.z, y[3] += add.residual.w;
     if (a.row) {

@@ -3,16 +3,19 @@
 
 template <bool PARTS, bool HALVES>
 struct Results {
-    float4 bias, row;
+    float4 bias, row, frequency, gain;
     float* out;
     u16* rounded;  // or null
     const float* residual;
     int n, end, stride, activation;
     float slope;
+    bool snakes;
 
     __device__ __forceinline__ Results(const Args& a, int n) : n(n), end(a.n) {
         Part part = part_of<PARTS>(a, n);
         bias = four(a.bias, n, end), residual = a.residual;
+        snakes = !PARTS && a.activation == SNAKE;
+        frequency = four(snakes ? a.norm : 0, n, end), gain = four(snakes ? a.shift : 0, n, end);
         row = four(a.row ? a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * end : 0, n, end);
         size_t at = (size_t)part.first * a.rows + (n - part.first);
         out = a.out + at, stride = part.width;
@@ -27,6 +30,7 @@ struct Results {
 
     __device__ __forceinline__ void store(int r, float4 sum, float4 after) const {
         add(sum, bias);
+        if (snakes) sum = snake(sum, frequency, gain);
         float y[4] = {sum.x, sum.y, sum.z, sum.w};
         activate(activation, y, slope);
         add(after, row);

@@ -18,8 +18,11 @@ fn activations() -> String {
         .iter()
         .map(|a| format!(", {} = {}", a.constant(), a.number()))
         .collect::<String>();
-    format!("enum Activation {{ NONE = 0{numbers} }};\n")
+    format!("enum Activation {{ NONE = 0{numbers}, SNAKE = {SNAKE} }};\n")
 }
+
+/// Number that stands for Snake where convolutions have activations.
+pub(crate) const SNAKE: u32 = 100;
 
 /// The oldest architecture that current compilers support.
 pub(crate) const OLDEST_ARCH: u32 = 75;
@@ -109,7 +112,12 @@ const SOURCES: &[Source] = &[
         DECODING
     ),
     source!("conv_narrow", "conv_narrow.cu", [], ["narrow_32", "narrow_64", "narrow_96", "narrow_128"]),
-    source!("copy", "copy.cu", [], ["copy", "copy_blocks", "write_rows", "mark", "increment", "set_scalar"]),
+    source!(
+        "copy",
+        "copy.cu",
+        [],
+        ["copy", "copy_f16", "copy_bf16", "copy_blocks", "write_rows", "mark", "increment", "set_scalar"]
+    ),
     source!(
         "depthwise_conv1d",
         "depthwise_conv1d.cu",
@@ -193,6 +201,20 @@ const WARPGROUPS: [&str; 7] = {
     [a, b, c, d, e, f, WARPGROUP_ROWS]
 };
 
+/// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of 64,
+/// and in the last one of 48.
+pub(crate) const CONV: [&str; 4] =
+    ["conv_warpgroup_1", "conv_warpgroup_2", "conv_warpgroup_3", "conv_warpgroup_48"];
+
+/// Name of the program with [`CONV`] in this precision; only those of 16 bits have one.
+pub(crate) fn conv_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("conv_warpgroup-f16"),
+        Precision::Bf16 => Some("conv_warpgroup-bf16"),
+        _ => None,
+    }
+}
+
 /// Matmuls and attention of one or two rows in one launch.
 pub(crate) const CHAIN: &str = "chain";
 
@@ -240,7 +262,16 @@ fn is_there(function: &str, arch: u32) -> bool {
     let is_any_of = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
     match arch {
         WARPGROUP_ARCH => !is_any_of(&["matmul_wide"]),
-        _ if is_any_of(&["matmul_warpgroup", ATTENTION_WARPGROUP, CHAIN, "feed_forward"]) => false,
+        _ if is_any_of(&[
+            "matmul_warpgroup",
+            "conv_warpgroup",
+            ATTENTION_WARPGROUP,
+            CHAIN,
+            "feed_forward",
+        ]) =>
+        {
+            false
+        }
         _ => arch >= TENSOR_ARCH || !is_any_of(&NEW),
     }
 }
@@ -413,13 +444,14 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
     let of_warpgroups = with!("wgmma.cuh" | "matmul_warpgroup.cu");
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
+    let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);
     let layers = concat!(
         include_str!("../kernels/mma.cuh"),
         include_str!("../kernels/wgmma.cuh"),
         include_str!("../kernels/feed_forward.cu")
     );
     let layers = program(feed_forward_program(precision), layers, &FEED_FORWARD);
-    [source].into_iter().chain(tall).chain(wide).chain(warpgroup).chain(layers)
+    [source].into_iter().chain(tall).chain(wide).chain(warpgroup).chain(conv).chain(layers)
 }
 
 /// The compiler, opened on first use.

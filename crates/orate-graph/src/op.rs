@@ -748,8 +748,8 @@ impl Op {
             Reads::PerElement(n) => n * out,
             Reads::Weights => weights,
         };
-        // Operands of compact elements are read as they are.
-        let compact = operands.iter().filter(|i| i.dtype.is_compact());
+        // Operands of compact elements are read as they are, if they are read as a whole.
+        let compact = operands.iter().filter(|i| matches!(facts.reads, Reads::All) && i.dtype.is_compact());
         let saved: usize = compact.map(|i| 4 * i.shape.len() - i.dtype.bytes_of(&i.shape)).sum();
         Cost { flops, bytes: 4 * (read + out) - saved as u64 }
     }

@@ -108,6 +108,9 @@ impl Step {
         if let Some(activation) = &fused.activation {
             let _ = write!(s, "+{}", activation.name());
         }
+        if fused.snake.is_some() {
+            s += "+snake";
+        }
         if fused.row.is_some() {
             s += "+row";
         }

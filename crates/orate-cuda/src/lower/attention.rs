@@ -144,10 +144,10 @@ impl Attention<'_> {
             && q[2] / self.heads == WARPGROUP_WIDTH;
         let is_cached = matches!(self.mask, AttentionMask::Cached(_));
         if is_cached && is_decoding(output.shape.dims(), k.shape.dims(), self.heads, fused) {
-            return Rounding { reads: None, writes: facts.arch >= TENSOR_ARCH };
+            return Rounding { writes: facts.arch >= TENSOR_ARCH, ..Rounding::default() };
         }
         match half_of(self.precision(policy)).filter(|_| fits) {
-            Some(dtype) => Rounding { reads: Some((3, dtype)), writes: true },
+            Some(dtype) => Rounding { reads: Some((3, dtype)), writes: true, widens: false },
             None => Rounding::default(),
         }
     }

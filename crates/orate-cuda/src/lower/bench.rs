@@ -11,7 +11,7 @@ use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
 use crate::driver::{DeviceBuffer, Event, Launch, Pinned, Stream};
-use crate::kernels::CLUSTER_ARCH;
+use crate::kernels::{CLUSTER_ARCH, SNAKE};
 use crate::weights::WeightBank;
 use orate_graph::{AttentionMask, DType, Graph, Op, Plan, Precision, PrecisionPolicy};
 
@@ -169,7 +169,7 @@ fn blocks_of_many_rows() {
     ] {
         let k = taps * channels;
         let sizes = Sizes { rows, k, n, time: rows, channels, dilation: 1, left: taps / 2 };
-        let kind = Kind { convolves: taps > 1, has_history: false, is_joined: false };
+        let kind = Kind { convolves: taps > 1, has_history: false, is_joined: false, is_halved: false };
         let source = if kind.convolves { Source::Conv } else { Source::Dense };
         let choices: &[usize] = if kind.convolves { &[5, 9] } else { &[1, 3, 5, 9] };
         let t = tiling(rows, k, n, choices, &context.facts);
@@ -229,6 +229,133 @@ fn blocks_of_many_rows_agree() {
     }
 }
 
+/// Every kernel for convolutions computes what the tiling does, up to the order of sums, whatever lies beyond
+/// the ends and whatever follows.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn convolutions_agree() {
+    for precision in [Precision::F16, Precision::Bf16] {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
+        let mut seen = std::collections::BTreeSet::new();
+        for (sequences, time, channels, n, [taps, dilation, left]) in [
+            (2, 300, 96, 96, [7, 9, 54]),
+            (3, 129, 64, 40, [3, 1, 2]),
+            (1, 500, 192, 288, [7, 3, 9]),
+            (2, 128, 384, 200, [2, 1, 1]),
+            (1, 64, 128, 64, [11, 5, 25]),
+            (1, 5, 256, 192, [7, 1, 3]),
+        ] {
+            for (edges, follows) in [(0, 0), (1, 1), (2, 2), (2, 0), (0, 2)] {
+                if edges == 2 && left != (taps - 1) * dilation {
+                    continue;
+                }
+                let sizes =
+                    Sizes { rows: sequences * time, k: taps * channels, n, time, channels, dilation, left };
+                let mut want = vec![];
+                for (name, got) in results_of_convolutions(&device, precision, sizes, edges, follows) {
+                    if want.is_empty() {
+                        want = got;
+                        continue;
+                    }
+                    let largest = want.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
+                    // NaN is not near anything.
+                    let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * largest;
+                    let wrong = got.iter().zip(&want).position(|pair| !is_near(pair));
+                    assert_eq!(wrong, None, "{precision} {sizes:?} {edges} {follows} by {name}, {largest}");
+                    seen.insert(name);
+                }
+            }
+        }
+        let of_halves = seen.iter().filter(|name| name.starts_with("conv_warpgroup")).count();
+        assert_eq!(of_halves, crate::kernels::CONV.len(), "{precision}: {seen:?}");
+    }
+}
+
+/// Results of a convolution with random operands: by the tiling, then by each kernel for many rows. `edges`: 0
+/// repeats them, 1 has zeros, 2 a history. `follows`: 0 nothing, 1 a residual, 2 Snake.
+fn results_of_convolutions(
+    device: &CudaDevice,
+    precision: Precision,
+    sizes: Sizes,
+    edges: u32,
+    follows: u32,
+) -> Vec<(String, Vec<f32>)> {
+    let context = &device.core().context;
+    let stream = Stream::new(context).expect("a stream");
+    let Sizes { rows, k, n, channels, left, .. } = sizes;
+    let half = |x: f32| match precision {
+        Precision::F16 => half::f16::from_f32(x).to_bits(),
+        _ => half::bf16::from_f32(x).to_bits(),
+    };
+    let halves = |x: &[f32]| x.iter().flat_map(|x| half(*x).to_le_bytes()).collect::<Vec<u8>>();
+    let bytes = |x: &[f32]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let buffer = |bytes: &[u8]| {
+        let buffer = DeviceBuffer::new(context, bytes.len().max(16)).expect("room");
+        // SAFETY: the buffer has this size.
+        unsafe { stream.upload(buffer.pointer(), bytes).expect("copies") };
+        buffer
+    };
+    let mut random = orate_testing::Random::new(7);
+    let mut floats = |count| random.floats(count, -1.0, 1.0);
+    let x = floats(rows * channels);
+    let (rounded, x) = (buffer(&halves(&x)), buffer(&bytes(&x)));
+    let w = buffer(&halves(&floats(k * n.next_multiple_of(CHANNELS))));
+    let history = buffer(&bytes(&floats(rows / sizes.time * left * channels)));
+    let [bias, frequency, gain] = [(); 3].map(|()| buffer(&bytes(&floats(n))));
+    let residual = buffer(&bytes(&floats(rows * n)));
+    let out = buffer(&vec![0; 4 * rows * n]);
+    let mut pointers = [Pointer::Null; 12];
+    for (i, b) in [(0, &x), (1, &w), (2, &bias), (7, &out)] {
+        pointers[i] = Pointer::Weight(b.pointer());
+    }
+    let also: &[(usize, &DeviceBuffer)] = match follows {
+        0 => &[],
+        1 => &[(4, &residual)],
+        _ => &[(10, &frequency), (11, &gain)],
+    };
+    let past = [(9, &history)];
+    for (i, b) in also.iter().chain(past.iter().filter(|_| edges == 2)) {
+        pointers[*i] = Pointer::Weight(b.pointer());
+    }
+    let (source, choices): (_, &[usize]) =
+        if edges == 0 { (Source::Conv, &[5, 9]) } else { (Source::Past, &[5, 7]) };
+    let t = tiling(rows, k, n, choices, &context.facts);
+    let activation = if follows == 2 { SNAKE } else { 0 };
+    let numbers = [activation, 0, n as u32, 0, 0, u32::from(edges == 1), 0];
+    let tile = product(precision, source, t, pointers, sizes, numbers);
+    let mut works = vec![tile.clone()];
+    for is_halved in [false, true] {
+        let kind = Kind { convolves: true, has_history: edges == 2, is_joined: false, is_halved };
+        for block in blocks(precision, sizes, kind, &context.facts) {
+            let mut work = in_block(tile.clone(), block, sizes);
+            let takes_halves = block.program.contains("warpgroup");
+            if is_halved && takes_halves {
+                work.pointers[0] = Pointer::Weight(rounded.pointer());
+                *work.words.last_mut().expect("there are words") = 1;
+            }
+            if is_halved == takes_halves || !is_halved {
+                works.push(work);
+            }
+        }
+    }
+    let addresses = Addresses::default();
+    works
+        .into_iter()
+        .map(|work| {
+            // SAFETY: the buffer has this size.
+            unsafe { stream.clear(out.pointer(), out.bytes()).expect("clears") };
+            time(device, &stream, &work, &[work.arguments(&addresses)]);
+            let mut host = Pinned::empty(context);
+            // SAFETY: the buffer has these floats; the copy is waited for.
+            let got = unsafe {
+                stream.download(out.pointer(), &mut host, 4 * rows * n, None).expect("copies");
+                host.floats(rows * n).to_vec()
+            };
+            (work.function.to_owned(), got)
+        })
+        .collect()
+}
+
 /// Results of a matmul with random operands: by the tiling, then by each kernel for many rows.
 fn results_of_blocks(
     device: &CudaDevice,
@@ -238,7 +365,7 @@ fn results_of_blocks(
     let context = &device.core().context;
     let stream = Stream::new(context).expect("a stream");
     let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
-    let kind = Kind { convolves: false, has_history: false, is_joined: false };
+    let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: false };
     let buffer = |bytes: &[u8]| {
         let buffer = DeviceBuffer::new(context, bytes.len()).expect("room");
         // SAFETY: the buffer has this size.

@@ -4,8 +4,8 @@
 
 use crate::driver::Facts;
 use crate::kernels::{
-    CLUSTER_ARCH, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_ROWS, WIDE, tall_program,
-    warpgroup_program, wide_program,
+    CLUSTER_ARCH, CONV, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_ROWS, WIDE, conv_program,
+    tall_program, warpgroup_program, wide_program,
 };
 use orate_graph::Precision;
 
@@ -128,6 +128,33 @@ const WARPGROUPS: [Wide; 3] = [
     },
 ];
 
+/// Rows of a block of `kernels/conv_warpgroup.cu`, and how many further ones its taps may reach.
+const CONV_ROWS: usize = 128;
+/// See [`CONV_ROWS`].
+const CONV_REACH: usize = 64;
+
+/// A kernel of `kernels/conv_warpgroup.cu`.
+struct Conv {
+    function: &'static str,
+    warpgroups: usize,
+    /// What channels of x are a multiple of.
+    piece: usize,
+    /// Blocks of a multiprocessor.
+    together: usize,
+    /// Microseconds of a block with others, and in addition of each 16 of K.
+    among: (f64, f64),
+}
+
+/// The same of a block that is alone on its multiprocessor.
+const CONV_ALONE: (f64, f64) = (5.0, 0.17);
+
+const CONVS: [Conv; 4] = [
+    Conv { function: CONV[0], warpgroups: 1, piece: 64, together: 4, among: (6.0, 0.28) },
+    Conv { function: CONV[1], warpgroups: 2, piece: 64, together: 2, among: (7.0, 0.23) },
+    Conv { function: CONV[2], warpgroups: 3, piece: 64, together: 1, among: (8.0, 0.178) },
+    Conv { function: CONV[3], warpgroups: 2, piece: 48, together: 2, among: (7.0, 0.23) },
+];
+
 /// Fewest rows of a matmul whose weights are joined with those of others for this kernel.
 pub(super) const WIDE_LEAST: usize = 128;
 
@@ -162,6 +189,8 @@ pub(super) struct Kind {
     pub has_history: bool,
     /// Results are split into parts.
     pub is_joined: bool,
+    /// x is stored in 16 bits.
+    pub is_halved: bool,
 }
 
 /// Partition of a matmul.
@@ -312,7 +341,45 @@ pub(super) fn blocks(
             move |split: &usize| wide_block(kernel, *split, precision, sizes, (kind.convolves, reach), facts);
         splits.iter().filter_map(block)
     });
-    wide.filter(move |_| !kind.has_history).chain(tall)
+    let conv = CONVS.iter().filter_map(move |kernel| conv_block(kernel, precision, sizes, reach, facts));
+    // Matmuls have others, but for such channels.
+    let fits = kind.convolves || !kind.is_joined && !channels.is_multiple_of(WIDE_DEPTH);
+    let conv = conv.filter(move |_| fits && kind.is_halved && facts.arch == WARPGROUP_ARCH);
+    wide.filter(move |_| !kind.has_history).chain(tall).chain(conv)
+}
+
+/// Microseconds in which x, with elements of some bytes, is read, and results in f32 are stored, often after
+/// something was added to them.
+fn memory_time(bytes_of_x: usize, sizes: Sizes) -> f64 {
+    (sizes.rows * (bytes_of_x * sizes.channels + 4 * sizes.n)) as f64 / 1.6e6
+}
+
+fn conv_block(
+    kernel: &Conv,
+    precision: Precision,
+    sizes: Sizes,
+    reach: usize,
+    facts: &Facts,
+) -> Option<Block> {
+    let Sizes { rows, k, n, time, channels, .. } = sizes;
+    let side = kernel.warpgroups * WIDE_SIDE;
+    let blocks = rows / time.max(1) * time.div_ceil(CONV_ROWS) * n.div_ceil(side);
+    let (waves, (fixed, step)) = match blocks.div_ceil(facts.multiprocessors.max(1) as usize) {
+        0 | 1 => (1, CONV_ALONE),
+        each => (each.div_ceil(kernel.together), kernel.among),
+    };
+    let block = Block {
+        program: conv_program(precision)?,
+        function: kernel.function,
+        channels: side,
+        rows: CONV_ROWS,
+        threads: kernel.warpgroups * WIDE_THREADS,
+        split: 1,
+        // Two stages of rows of 128 bytes; then sums.
+        shared: usize::max(2 * 128 * (CONV_ROWS + CONV_REACH), 4 * CONV_ROWS * (side + 4)) + LINES,
+        time: f64::max(waves as f64 * (fixed + (k / 16) as f64 * step), memory_time(2, sizes)),
+    };
+    (channels.is_multiple_of(kernel.piece) && reach <= CONV_REACH && block.fits(facts)).then_some(block)
 }
 
 /// The kernel for very many rows, if it supports a matmul whose rows are stored in 16 bits and may replace
@@ -348,6 +415,7 @@ pub(super) fn block_of_very_many(
 fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -> Option<Block> {
     let Sizes { rows, k, n, time, channels, .. } = sizes;
     let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;
+    let computed = estimate_tall(precision, rows / time.max(1), time, k, n, facts);
     let block = Block {
         program: tall_program(precision)?,
         function: TALL,
@@ -357,7 +425,10 @@ fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -
         split: 1,
         // Rows of x within reach of the taps, then sums.
         shared: 4 * x.max(TALL_ROWS * STRIDE * (TALL_CHANNELS / CHANNELS)),
-        time: estimate_tall(precision, rows / time.max(1), time, k, n, facts),
+        time: match precision {
+            Precision::F16 | Precision::Bf16 => f64::max(computed, memory_time(4, sizes)),
+            _ => computed,
+        },
     };
     (channels.is_multiple_of(TALL_PIECE) && block.fits(facts)).then_some(block)
 }
@@ -447,7 +518,7 @@ mod tests {
     #[test]
     fn only_hopper_multiplies_in_warpgroups() {
         let sizes = Sizes { rows: 1400, k: 1024, n: 256, time: 1400, channels: 1024, dilation: 1, left: 0 };
-        let kind = Kind { convolves: false, has_history: false, is_joined: false };
+        let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: false };
         for (arch, program) in [
             (80, "matmul_wide-bf16"),
             (89, "matmul_wide-bf16"),
@@ -465,7 +536,7 @@ mod tests {
     #[test]
     fn very_many_rows_share_more() {
         let facts = facts(90);
-        let kind = Kind { convolves: false, has_history: false, is_joined: false };
+        let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: false };
         let function = |rows, k, n| {
             let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
             let t = tiling(rows, k, n, &[1, 3, 5, 9], &facts);
@@ -477,6 +548,36 @@ mod tests {
         assert_ne!(function(704, 256, 1536), WARPGROUP_ROWS);
         for (k, n) in [(256, 1536), (256, 1024), (512, 256), (1024, 256)] {
             assert_eq!(function(22_528, k, n), WARPGROUP_ROWS, "{k} x {n}");
+        }
+    }
+
+    #[test]
+    fn long_convolutions_of_halves_are_those_of_warpgroups() {
+        let function = |arch, is_halved, [sequences, time, channels, n, taps, dilation]: [usize; 6]| {
+            let facts = facts(arch);
+            let (rows, k, left) = (sequences * time, taps * channels, (taps - 1) * dilation);
+            let kind = Kind { convolves: taps > 1, has_history: taps > 1, is_joined: false, is_halved };
+            let sizes = Sizes { rows, k, n, time, channels, dilation, left };
+            let t = tiling(rows, k, n, &[5, 7], &facts);
+            block_instead(t, Precision::Bf16, sizes, kind, &facts).map(|block| block.function)
+        };
+        // A codec that decodes 25 frames of eight callers: 125, 117, 136 and 179 µs by these, and 225, 230, 255
+        // and 241 by `matmul_tall`.
+        for (sizes, chosen) in [
+            ([8, 800, 768, 768, 7, 9], CONV[2]),
+            ([8, 4000, 384, 384, 7, 9], CONV[1]),
+            ([8, 16_000, 192, 192, 7, 9], CONV[0]),
+            ([8, 48_000, 96, 96, 7, 9], CONV[3]),
+            ([1, 384_000, 96, 96, 1, 1], CONV[3]),
+        ] {
+            assert_eq!(function(90, true, sizes), Some(chosen), "{sizes:?}");
+            assert_eq!(function(90, false, sizes).filter(|f| CONV.contains(f)), None, "{sizes:?} in f32");
+            assert_eq!(function(80, true, sizes).filter(|f| CONV.contains(f)), None, "{sizes:?} on sm_80");
+        }
+        let others = [[8, 4000, 384, 384, 7, 11], [8, 4000, 80, 384, 7, 9], [1, 30, 384, 384, 7, 9]];
+        for sizes in others {
+            let found = function(90, true, sizes).filter(|f| CONV.contains(f));
+            assert_eq!(found, None, "{sizes:?}: too far, odd channels or too few rows");
         }
     }
 

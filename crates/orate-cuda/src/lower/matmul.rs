@@ -1,5 +1,5 @@
 //! Matmuls and convolutions: launches of `kernels/matmul.cu` and, for many rows, of `kernels/matmul_tall.cu`,
-//! `kernels/matmul_wide.cu` and `kernels/matmul_warpgroup.cu`.
+//! `kernels/matmul_wide.cu`, `kernels/matmul_warpgroup.cu` and `kernels/conv_warpgroup.cu`.
 
 use super::cuts::{
     Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, block_instead, block_of_very_many, blocks,
@@ -8,7 +8,7 @@ use super::cuts::{
 use super::operands::{Operands, activation_number};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
-use crate::kernels::{TENSOR_ARCH, product_program, warpgroup_program};
+use crate::kernels::{SNAKE, TENSOR_ARCH, conv_program, product_program, warpgroup_program};
 use crate::weights::packed_bytes;
 use orate_graph::{
     ConvGeometry, DType, Edges, Epilogue, Fused, Precision, PrecisionPolicy, Rounding, Shape, Weight,
@@ -77,6 +77,7 @@ impl Layout {
                 convolves: conv.is_some(),
                 has_history: conv.is_some_and(ConvGeometry::has_history),
                 is_joined: !fused.parts.is_empty(),
+                is_halved: false,
             },
             tiling: tiling(rows, k, n, choices, facts),
             source,
@@ -85,22 +86,23 @@ impl Layout {
     }
 
     /// The kernel for many rows, if there is one that supports all that is fused and is faster than the
-    /// tiling.
-    fn block(&self, precision: Precision, fused: &Fused, facts: &Facts) -> Option<Block> {
+    /// tiling. `is_halved` says whether x is stored in 16 bits.
+    fn block(&self, precision: Precision, fused: &Fused, is_halved: bool, facts: &Facts) -> Option<Block> {
+        let kind = Kind { is_halved, ..self.kind };
         if fused.norm.is_some() {
             return None;
         }
         if fused.gated {
             let of_warpgroups = |b: &Block| warpgroup_program(precision) == Some(b.program);
-            let all = blocks(precision, self.sizes, self.kind, facts).filter(of_warpgroups);
+            let all = blocks(precision, self.sizes, kind, facts).filter(of_warpgroups);
             return all.filter(|_| self.sizes.rows > FEW_ROWS).min_by(|a, b| a.time.total_cmp(&b.time));
         }
-        block_instead(self.tiling, precision, self.sizes, self.kind, facts)
+        block_instead(self.tiling, precision, self.sizes, kind, facts)
     }
 }
 
-/// How the kernel of a matmul handles values of 16 bits: those of warpgroups round x, and can store what they
-/// round.
+/// How the kernel of a matmul handles values of 16 bits: those of warpgroups round x and a history, and can
+/// store what they round.
 pub(super) fn rounding(
     shapes: (&Shape, &Shape),
     weight: &Weight,
@@ -110,14 +112,16 @@ pub(super) fn rounding(
     facts: &Facts,
 ) -> Rounding {
     let (layout, precision) = (Layout::of(shapes, weight, conv, fused, facts), policy.of(weight));
-    let dtype = match layout.block(precision, fused, facts) {
-        Some(block) if warpgroup_program(precision) == Some(block.program) => half_of(precision),
+    let programs = [warpgroup_program(precision), conv_program(precision)];
+    let dtype = match layout.block(precision, fused, true, facts) {
+        Some(block) if programs.contains(&Some(block.program)) => half_of(precision),
         _ => None,
     };
     let mut widths = fused.parts.iter().map(|w| w.shape().last()).chain([layout.own]);
     dtype.map_or(Rounding::default(), |dtype| Rounding {
         reads: Some((1, dtype)),
         writes: widths.all(|n| n.is_multiple_of(8)),
+        widens: false,
     })
 }
 
@@ -138,6 +142,10 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let precision: Precision = o.policy.of(weight);
     let residual = if e.residual { node.inputs.last() } else { None };
     let norm = fused.norm.as_ref();
+    let vectors = match (&fused.snake, norm) {
+        (Some([frequency, gain]), _) => [Some(frequency), Some(gain)],
+        (None, norm) => [norm.map(|norm| &norm.weight), norm.and_then(|norm| norm.bias.as_ref())],
+    };
     let pointers = [
         o.x(0),
         Pointer::Weight(o.bank.packed(weight, &fused.parts, precision)),
@@ -149,20 +157,21 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
         o.out(),
         Pointer::Null,
         if g.has_history() { o.x(1) } else { Pointer::Null },
-        norm.map_or(Pointer::Null, |norm| o.dense(&norm.weight)),
-        norm.and_then(|norm| norm.bias.as_ref()).map_or(Pointer::Null, |bias| o.dense(bias)),
+        vectors[0].map_or(Pointer::Null, |w| o.dense(w)),
+        vectors[1].map_or(Pointer::Null, |w| o.dense(w)),
     ];
     let table_rows = fused.row.map_or(0, |(table, _)| o.shape_of(table).dims()[0]);
     let eps = norm.map_or(0.0, |norm| norm.eps);
-    let activation = activation_number(e.activation.as_ref());
+    let activation = if fused.snake.is_some() { SNAKE } else { activation_number(e.activation.as_ref()) };
     let zeros = u32::from(g.edges == Edges::Zero);
     let halves = u32::from(o.dtype(0).is_compact()) + 2 * u32::from(o.out_type().is_compact());
     let (own, gated) = (layout.own as u32, u32::from(fused.gated));
     let numbers = [activation, table_rows as u32, own, gated, bits(eps), zeros, halves];
     let work = product(precision, layout.source, layout.tiling, pointers, sizes, numbers);
-    let Some(block) = layout.block(precision, fused, o.facts) else { return work };
-    let is_compact = o.dtype(0).is_compact() && !fused.gated;
-    let many = is_compact.then(|| block_of_very_many(block, precision, sizes, o.facts)).flatten();
+    let is_halved = o.dtype(0).is_compact();
+    let Some(block) = layout.block(precision, fused, is_halved, o.facts) else { return work };
+    let many =
+        (is_halved && !fused.gated).then(|| block_of_very_many(block, precision, sizes, o.facts)).flatten();
     in_block(work, many.unwrap_or(block), sizes)
 }
 
@@ -250,7 +259,7 @@ mod tests {
             let sizes = Sizes { rows, k, n, time, channels, dilation, left };
             let t = tiling(rows, k, n, &[5, 9], &facts);
             let work = product(precision, Source::Conv, t, [Pointer::Null; 12], sizes, [0; 7]);
-            let kind = Kind { convolves: true, has_history: false, is_joined: false };
+            let kind = Kind { convolves: true, has_history: false, is_joined: false, is_halved: false };
             match block_instead(t, precision, sizes, kind, &facts) {
                 Some(block) => in_block(work, block, sizes),
                 None => work,

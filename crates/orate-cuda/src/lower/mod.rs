@@ -45,6 +45,7 @@ const MOST_JOINED: usize = 128;
 pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
     Fusions {
         add_row: true,
+        snakes: true,
         norm_activations: rows::SHORT_WIDTH,
         heads: true,
         attended_heads: &attention::GROUPS,
@@ -222,12 +223,16 @@ pub(crate) fn rounding(
         Op::MatMul { weight, .. } => matmul(weight, None),
         Op::Conv1d { weight, geometry, .. } => matmul(weight, Some(geometry)),
         Op::RmsNorm { .. } if facts.arch >= TENSOR_ARCH => {
-            Rounding { reads: None, writes: rows::holds_row(output.shape.last()) }
+            Rounding { writes: rows::holds_row(output.shape.last()), ..Rounding::default() }
         }
         Op::LayerNorm(_) if facts.arch >= TENSOR_ARCH => {
             let writes = rows::stores_halves(output.shape.rows(), output.shape.last());
-            Rounding { reads: None, writes }
+            Rounding { writes, ..Rounding::default() }
         }
+        Op::Snake { .. } if facts.arch >= TENSOR_ARCH => {
+            Rounding { writes: output.shape.last().is_multiple_of(4), ..Rounding::default() }
+        }
+        Op::Slice { .. } => Rounding { widens: true, ..Rounding::default() },
         Op::Attention { heads, scale, mask, relative, bias, follows_weights } => attention::Attention {
             heads: *heads,
             scale: *scale,
@@ -269,7 +274,9 @@ pub(crate) fn lower(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orate_graph::{AttentionMask, DType, Epilogue, Graph, Norm, Precision, Target, launches_of};
+    use orate_graph::{
+        Activation, AttentionMask, ConvGeometry, DType, Epilogue, Graph, Norm, Precision, Target, launches_of,
+    };
     use orate_testing::{NOT_BUILT_ON_GPUS, fused_cases, op_cases};
 
     /// Facts of an imaginary GPU of an architecture.
@@ -396,6 +403,52 @@ mod tests {
             }
         }
         assert!(rounded > 10, "{rounded} values are rounded");
+    }
+
+    /// Of a codec's residual units, only the sum is stored in f32, and what a state keeps.
+    #[test]
+    fn convolutions_read_and_write_16_bits_between_snakes() {
+        let target = Imagined { policy: PrecisionPolicy::uniform(Precision::Bf16), facts: facts(90) };
+        let vector = |name: &str| Weight::named(name, [192]);
+        let matrix = |name: &str, k: usize| Weight::named(name, [k, 192]);
+        let geometry = ConvGeometry::streaming(7, 9);
+        // Kept as rounded, where only the convolution reads the state; else as it is.
+        for is_read in [false, true] {
+            let mut g = Graph::new("unit");
+            let x = g.input("x", DType::F32, [8, 4000, 192]).expect("declares");
+            let y = g.snake(x, vector("f1"), vector("g1")).expect("builds");
+            let history = g.state("history", DType::F32, [8, geometry.left, 192]).expect("declares");
+            let next = g.slice(y, 1, 4000 - geometry.left, geometry.left).expect("builds");
+            g.update("history", next).expect("declared");
+            if is_read {
+                let also = g.activate(history, Activation::Relu).expect("builds");
+                g.output("also", also).expect("declares");
+            }
+            let y = g.conv1d_after(history, y, matrix("conv", 7 * 192), geometry).expect("builds");
+            let y = g.snake(y, vector("f2"), vector("g2")).expect("builds");
+            let y = g.matmul(y, matrix("last", 192)).expect("builds");
+            let y = g.add(x, y).expect("builds");
+            g.output("y", y).expect("declares");
+            let weights = orate_testing::RandomWeights::of_graph(&g, 1);
+            let plan = Plan::compile(g, &target).expect("compiles");
+            let mut bank = WeightBank::default();
+            bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+            let works = lower(&plan, &bank, &target.policy, &target.facts);
+            let programs: Vec<&str> = works.iter().map(|(_, w)| w.program).collect();
+            let functions: Vec<&str> = works.iter().map(|(_, w)| w.function).collect();
+            let stored = plan.steps().iter().filter(|s| plan.info(s.node.output).dtype.is_compact()).count();
+            if is_read {
+                assert!(
+                    functions.contains(&"copy") && !programs.contains(&"conv_warpgroup-bf16"),
+                    "{functions:?}"
+                );
+                assert_eq!(stored, 0, "{}", plan.explain(None));
+            } else {
+                assert!(functions.contains(&"copy_bf16"), "{functions:?}");
+                assert!(programs.contains(&"conv_warpgroup-bf16"), "{programs:?}");
+                assert_eq!(stored, 2, "both Snakes: {}", plan.explain(None));
+            }
+        }
     }
 
     #[test]

@@ -79,6 +79,12 @@ pub(super) fn slice(o: &Operands<'_>, axis: usize, start: usize) -> Work {
     let (n, total) = (o.out_shape().dims()[axis] * inner, from[axis] * inner);
     let mut work = copy(o.x(0), o.out(), [outer, n, total, n]);
     work.words[4] = (start * inner) as u32;
+    work.function = match o.dtype(0) {
+        _ if o.out_type().is_compact() => work.function,
+        DType::F16 => "copy_f16",
+        DType::BF16 => "copy_bf16",
+        _ => work.function,
+    };
     work
 }
 

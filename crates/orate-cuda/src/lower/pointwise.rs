@@ -1,6 +1,6 @@
 //! Pointwise ops.
 
-use super::operands::{Operands, activation_number};
+use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use orate_graph::{Activation, Factor, Shape, Weight};
 
@@ -78,7 +78,7 @@ pub(super) fn snake(o: &Operands<'_>, frequency: &Weight, gain: &Weight) -> Work
     let (function, each) = if shape.last().is_multiple_of(4) { ("snake_4", 4) } else { ("snake_1", 1) };
     Work {
         pointers: vec![o.x(0), o.dense(frequency), o.dense(gain), o.out()],
-        words: vec![shape.len() as u32, shape.last() as u32],
+        words: vec![shape.len() as u32, shape.last() as u32, cache_type(o.out_type())],
         ..Work::each("snake", function, shape.len() / each)
     }
 }

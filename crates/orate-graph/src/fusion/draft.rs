@@ -13,6 +13,8 @@ pub struct Fusions {
     /// Widest rows of layer norms that apply an activation, and add such a row, too, if their width is a
     /// multiple of four. 0 if there is no such kernel.
     pub norm_activations: usize,
+    /// Convolutions apply Snake to their results; see [`Fused::snake`].
+    pub snakes: bool,
     /// One launch norms heads, rotates them and writes them to caches; see [`Fused::heads`].
     pub heads: bool,
     /// Attention of one query per sequence takes the heads before it, if each key head has one of these
@@ -87,6 +89,9 @@ pub struct Fused {
     pub gated: bool,
     /// Of a layer norm: what is applied to the result.
     pub activation: Option<Activation>,
+    /// Of a convolution without activation, residual and row: frequency and gain of Snake, `[N]`, which is
+    /// applied to the result.
+    pub snake: Option<[Weight; 2]>,
     /// Of a matmul, convolution or layer norm: a table, of which the row that the scalar names is added at
     /// the end.
     pub row: Option<(Value, Scalar)>,

@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | `norm_activations` | layer norm, then an activation | the norm, which applies it |
 //! | `add_row` | matmul or norm, then `AddRow` of a `SelectRow` | the matmul or norm, which adds the row |
+//! | `snakes` | convolution, then Snake | the convolution, which applies it |
 //! | `heads` | norms of heads, rotary positions, writes to caches | one launch |
 //! | `attended` | heads, then attention of one query per sequence | attention, which does what they do |
 //! | `rotate_queries` | `Rotary`, then attention of it as queries | attention, which rotates its queries |
@@ -30,6 +31,7 @@ mod norm_activations;
 mod norms;
 mod rotate_queries;
 mod rounded;
+mod snakes;
 mod views;
 
 use crate::Graph;
@@ -46,6 +48,9 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     norm_activations::run(&mut draft, fusions.norm_activations);
     if fusions.add_row {
         add_row::run(&mut draft, fusions.norm_activations);
+    }
+    if fusions.snakes {
+        snakes::run(&mut draft);
     }
     if fusions.heads {
         heads::run(&mut draft);

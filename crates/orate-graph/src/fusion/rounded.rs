@@ -14,6 +14,8 @@ pub struct Rounding {
     pub reads: Option<(usize, DType)>,
     /// Whether the result may be stored in a 16-bit type, provided that the operands of `reads` are.
     pub writes: bool,
+    /// Whether the kernel can read its operand stored in a 16-bit type, and store it in f32.
+    pub widens: bool,
 }
 
 /// [`crate::Target::rounding`] of a launch: its op, operands, result, and what is fused into it.
@@ -24,7 +26,7 @@ const WHOLE: usize = 8;
 
 pub(super) fn run(d: &mut Draft<'_>, rounding_of: &RoundingOf<'_>) {
     let info = |v: &Value| d.graph.info(*v);
-    let roundings: Vec<Rounding> = d
+    let mut roundings: Vec<Rounding> = d
         .launches
         .iter()
         .map(|launch| {
@@ -36,6 +38,10 @@ pub(super) fn run(d: &mut Draft<'_>, rounding_of: &RoundingOf<'_>) {
         .collect();
     if roundings.iter().all(|r| r.reads.is_none()) {
         return;
+    }
+    let kept: Vec<_> = (0..roundings.len()).map(|i| kept_for_convolutions(d, i, &roundings)).collect();
+    for (rounding, dtype) in roundings.iter_mut().zip(kept) {
+        rounding.reads = rounding.reads.or(dtype.map(|dtype| (1, dtype)));
     }
 
     // By value that is no part of another: the type that readers round to, unless something forbids it.
@@ -76,4 +82,29 @@ pub(super) fn run(d: &mut Draft<'_>, rounding_of: &RoundingOf<'_>) {
         }
     }
     d.rounded = types;
+}
+
+/// If a launch only copies what a state keeps as the history of convolutions: the type to which they round it.
+fn kept_for_convolutions(d: &Draft<'_>, launch: usize, roundings: &[Rounding]) -> Option<DType> {
+    let l = d.launches[launch].as_ref().filter(|_| roundings[launch].widens)?;
+    // Nothing else reads it.
+    if d.readers.get(&l.output)?[..] != [d.launches.len()] {
+        return None;
+    }
+    let (state, _) = d.copies.iter().find(|(_, v)| *v == l.output)?;
+    let reads = |v: &Value| d.graph.info(*v).buffer == Some(*state);
+    let mut dtype = None;
+    for (reader, rounding) in d.launches.iter().zip(roundings) {
+        let Some(reader) = reader.as_ref().filter(|reader| reader.values().any(|v| reads(&v))) else {
+            continue;
+        };
+        let is_history = matches!(d.op(reader.node), Op::Conv1d { geometry, .. } if geometry.has_history())
+            && reader.values().filter(reads).count() == 1
+            && reads(&reader.inputs[1]);
+        let rounds_to = rounding.reads.filter(|_| is_history).map(|(_, dtype)| dtype)?;
+        if *dtype.get_or_insert(rounds_to) != rounds_to {
+            return None;
+        }
+    }
+    dtype
 }

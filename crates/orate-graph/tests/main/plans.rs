@@ -554,7 +554,7 @@ impl Target for Rounds {
             Op::Attention { .. } => Some((3, DType::BF16)),
             _ => None,
         };
-        Rounding { reads, writes: reads.is_some() || matches!(op, Op::LayerNorm(_)) }
+        Rounding { reads, writes: reads.is_some() || matches!(op, Op::LayerNorm(_)), widens: false }
     }
 }
 

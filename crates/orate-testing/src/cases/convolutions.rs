@@ -136,6 +136,24 @@ pub(super) fn streaming(cases: &mut Vec<Case>) -> Result<()> {
         let y = g.conv1d_after(zeros, x, w.reshape([20, 12]), ConvGeometry::streaming(2, 1))?;
         g.reshape(y, [1, 21, 4])
     })?;
+    for (t, c, dilation) in [(33, 16, 3), (9, 6, 1)] {
+        unary(
+            cases,
+            format!("Conv1d d{dilation} between two Snakes [2, {t}, {c}] → 20"),
+            [2, t, c],
+            |g, x| {
+                let geometry = ConvGeometry::streaming(3, dilation);
+                let vector = |name: &str, n: usize| Weight::named(name, [n]);
+                let x = g.snake(x, vector("before.f", c), vector("before.g", c))?;
+                let h = g.state("history", DType::F32, [2, geometry.left, c])?;
+                let end = g.slice(x, 1, t - geometry.left, geometry.left)?;
+                g.update("history", end)?;
+                let y = g.conv1d_after(h, x, Weight::named("w", [3 * c, 20]), geometry)?;
+                let y = g.add_bias(y, vector("bias", 20))?;
+                g.snake(y, vector("after.f", 20), vector("after.g", 20))
+            },
+        )?;
+    }
     // A stream: the last input rows become the new history state.
     unary(cases, "Conv1d that keeps its history".into(), [1, 5, 8], |g, x| {
         let h = g.state("history", DType::F32, [1, 2, 8])?;

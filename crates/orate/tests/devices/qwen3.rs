@@ -511,17 +511,19 @@ pub(super) fn bench(
     best
 }
 
-/// How long a second of audio takes at the released widths.
+/// How long streams of audio take at the released widths.
 #[test]
 #[ignore = "timing; run with --ignored --nocapture"]
 fn bench_of_the_codec() {
     let c = released_codec();
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
         for device in devices(precision) {
-            for frames in [4, 25, 100] {
-                let what = format!("{} {precision}: {frames} frames", device.describe());
-                let time = bench(&what, &*device, codec_graph(&c, frames), clear);
-                println!("  {:.0} x real time", frames as f64 * 0.08 / time);
+            for (streams, frames) in [(1, 4), (1, 25), (1, 100), (8, 25)] {
+                let what = format!("{} {precision}: {streams} of {frames} frames", device.describe());
+                let mut graph = Graph::new("codec_decoder");
+                codec_decoder::build(&mut graph, &c, Past::Stream, streams, frames).expect("consistent");
+                let time = bench(&what, &*device, graph, clear);
+                println!("  {:.0} x real time", (streams * frames) as f64 * 0.08 / time);
             }
         }
     }
