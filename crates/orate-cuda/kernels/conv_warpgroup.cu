@@ -1,10 +1,10 @@
-// Convolutions of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`, whose x is stored in 16
-// bits. Taps may reach up to REACH rows beyond those of a block.
+// Convolutions of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`, whose x is stored in
+// 16 bits. Taps may reach up to REACH rows beyond those of a block.
 //
 // A block has 128 rows of one sequence and 64 channels for each of its WIDE warpgroups. Shared memory has two
-// stages of a piece of x, 16 · STEPS channels, with all rows that the taps reach, so that x is read once for all
-// taps; the next piece is copied meanwhile. Weights go straight to registers, in the order of `matmul.cu`, two
-// steps ahead: a step is a tap of a piece. Channels of x are a multiple of a piece.
+// stages of a piece of x, 16 · STEPS channels, with all rows that the taps reach, so that x is read once for
+// all taps; the next piece is copied meanwhile. Weights go straight to registers, in the order of
+// `matmul.cu`, two steps ahead: a step is a tap of a piece. Channels of x are a multiple of a piece.
 
 #if __CUDA_ARCH__ == 900
 

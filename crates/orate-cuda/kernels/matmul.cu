@@ -41,8 +41,8 @@ struct Args {
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
     const float* history;  // rows before x
-    // After a convolution, frequency and gain [N] of SNAKE. Otherwise [K], weight and bias of the norm of x. Without a bias it is an RMS norm, for at most 16 rows, with one
-    // a layer norm, for at most 8.
+    // After a convolution, frequency and gain [N] of SNAKE. Otherwise [K], weight and bias of the norm of x.
+    // Without a bias it is an RMS norm, for at most 16 rows, with one a layer norm, for at most 8.
     const float* norm;
     const float* shift;
     int rows, k, n, k_blocks;

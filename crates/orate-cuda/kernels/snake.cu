@@ -1,5 +1,5 @@
-// Snake, see `common.cuh`: x and out [rows, C]. One thread per four channels if C is a multiple of 4, else per
-// element. With four channels out may be stored in 16 bits: `type` as in `store_as`.
+// Snake, see `common.cuh`: x and out [rows, C]. One thread per four channels if C is a multiple of 4, else
+// per element. With four channels out may be stored in 16 bits: `type` as in `store_as`.
 
 struct Args {
     const float* x;

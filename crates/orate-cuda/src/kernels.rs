@@ -201,8 +201,8 @@ const WARPGROUPS: [&str; 7] = {
     [a, b, c, d, e, f, WARPGROUP_ROWS]
 };
 
-/// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of 64,
-/// and in the last one of 48.
+/// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of
+/// 64, and in the last one of 48.
 pub(crate) const CONV: [&str; 4] =
     ["conv_warpgroup_1", "conv_warpgroup_2", "conv_warpgroup_3", "conv_warpgroup_48"];
 

@@ -271,8 +271,8 @@ fn convolutions_agree() {
     }
 }
 
-/// Results of a convolution with random operands: by the tiling, then by each kernel for many rows. `edges`: 0
-/// repeats them, 1 has zeros, 2 a history. `follows`: 0 nothing, 1 a residual, 2 Snake.
+/// Results of a convolution with random operands: by the tiling, then by each kernel for many rows. `edges`:
+/// 0 repeats them, 1 has zeros, 2 a history. `follows`: 0 nothing, 1 a residual, 2 Snake.
 fn results_of_convolutions(
     device: &CudaDevice,
     precision: Precision,

@@ -84,7 +84,8 @@ pub(super) fn run(d: &mut Draft<'_>, rounding_of: &RoundingOf<'_>) {
     d.rounded = types;
 }
 
-/// If a launch only copies what a state keeps as the history of convolutions: the type to which they round it.
+/// If a launch only copies what a state keeps as the history of convolutions: the type to which they round
+/// it.
 fn kept_for_convolutions(d: &Draft<'_>, launch: usize, roundings: &[Rounding]) -> Option<DType> {
     let l = d.launches[launch].as_ref().filter(|_| roundings[launch].widens)?;
     // Nothing else reads it.
