@@ -107,12 +107,8 @@ DEVICE void convolution(const Args& a) {
 
     constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
     float* sums = (float*)shared4;
-    float* mine = sums + warp * 16 + lane / 4;
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < ROWS / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
+    put_sums<WIDTH>(sums + warp * 16, acc);
     int first_row = sequence * a.time + start, end = min(ROWS, a.time - start);
     store_rows<1, CHANNELS_OF_BLOCK, ROWS, 32 * WARPS_OF_BLOCK, false, true, 4>(a, sums, first_row, end);
 }

@@ -168,12 +168,9 @@ DEVICE void product_in_groups(const Args& a) {
     constexpr int OF_SUMS = 4 * ROWS * WIDTH, OF_STAGES = 2 * STAGE;
     constexpr int INBOX = GROUPS * (OF_STAGES > OF_SUMS ? OF_STAGES : OF_SUMS) + LINES;
     float* sums = (float*)shared4;
-    float* mine = sums + group * ROWS * WIDTH + warp * 16 + lane / 4;
+    float* mine = sums + group * ROWS * WIDTH + warp * 16;
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < ROWS / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
+    put_sums<WIDTH>(mine, acc);
     int first_row = sequence * a.time + start, end = min(ROWS, a.time - start);
     constexpr int THREADS = GROUPS * OF_GROUP;
     float* inbox = (float*)((char*)sums + INBOX);
@@ -243,12 +240,8 @@ DEVICE void product_of_many(const Args& a) {
 
     constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
     float* sums = (float*)shared4;
-    float* mine = sums + warp * 16 + lane / 4;
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < MANY_ROWS / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) mine[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
+    put_sums<WIDTH>(sums + warp * 16, acc);
     int end = min(MANY_ROWS, a.rows - start);
     store_rows<1, CHANNELS_OF_BLOCK, MANY_ROWS, THREADS, true, true, 4>(a, sums, start, end);
 }

@@ -108,3 +108,14 @@ DEVICE void multiply_128(float (&c)[16][4], const uint4& left, u64 right) {
 
 #undef FOUR
 #undef OPERAND
+
+// Writes a warp's sums, 16 channels by 8 · COUNT rows, to rows of WIDTH floats in shared memory.
+template <int WIDTH, int COUNT>
+DEVICE void put_sums(float* to, const float (&acc)[COUNT][4]) {
+    u32 lane = threadIdx.x % 32;
+    to += lane / 4;
+#pragma unroll
+    for (int j = 0; j < COUNT; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) to[(8 * j + lane % 4 * 2 + i % 2) * WIDTH + i / 2 * 8] = acc[j][i];
+}

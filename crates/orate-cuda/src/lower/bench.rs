@@ -202,6 +202,14 @@ fn blocks_of_many_rows() {
     }
 }
 
+/// Checks that two results differ by the order of their sums at most. NaN is not near anything.
+fn assert_near(got: &[f32], want: &[f32], what: &str) {
+    let largest = want.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
+    let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * largest;
+    let wrong = got.iter().zip(want).position(|pair| !is_near(pair));
+    assert_eq!((wrong, got.len()), (None, want.len()), "{what}, largest {largest}");
+}
+
 /// Every kernel for many rows computes what the tiling does, up to the order of sums.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
@@ -217,11 +225,7 @@ fn blocks_of_many_rows_agree() {
                     want = got;
                     continue;
                 }
-                let largest = want.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
-                // NaN is not near anything.
-                let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * largest;
-                let wrong = got.iter().zip(&want).position(|pair| !is_near(pair));
-                assert_eq!(wrong, None, "{precision} {rows}x{k}x{n} by {name}, largest {largest}");
+                assert_near(&got, &want, &format!("{precision} {rows}x{k}x{n} by {name}"));
                 seen += 1;
             }
             assert!(seen > 2, "{precision} {rows}x{k}x{n}: {seen} kernels");
@@ -257,11 +261,8 @@ fn convolutions_agree() {
                         want = got;
                         continue;
                     }
-                    let largest = want.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
-                    // NaN is not near anything.
-                    let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * largest;
-                    let wrong = got.iter().zip(&want).position(|pair| !is_near(pair));
-                    assert_eq!(wrong, None, "{precision} {sizes:?} {edges} {follows} by {name}, {largest}");
+                    let what = format!("{precision} {sizes:?} {edges} {follows} by {name}");
+                    assert_near(&got, &want, &what);
                     seen.insert(name);
                 }
             }
@@ -333,7 +334,7 @@ fn results_of_convolutions(
                 work.pointers[0] = Pointer::Weight(rounded.pointer());
                 *work.words.last_mut().expect("there are words") = 1;
             }
-            if is_halved == takes_halves || !is_halved {
+            if takes_halves || !is_halved {
                 works.push(work);
             }
         }

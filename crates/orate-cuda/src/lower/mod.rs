@@ -413,7 +413,7 @@ mod tests {
         let matrix = |name: &str, k: usize| Weight::named(name, [k, 192]);
         let geometry = ConvGeometry::streaming(7, 9);
         // Kept as rounded, where only the convolution reads the state; else as it is.
-        for is_read in [false, true] {
+        for (is_read, is_view) in [(false, false), (true, false), (true, true)] {
             let mut g = Graph::new("unit");
             let x = g.input("x", DType::F32, [8, 4000, 192]).expect("declares");
             let y = g.snake(x, vector("f1"), vector("g1")).expect("builds");
@@ -421,7 +421,9 @@ mod tests {
             let next = g.slice(y, 1, 4000 - geometry.left, geometry.left).expect("builds");
             g.update("history", next).expect("declared");
             if is_read {
-                let also = g.activate(history, Activation::Relu).expect("builds");
+                let shape = [8 * geometry.left, 192];
+                let also = if is_view { g.reshape(history, shape).expect("builds") } else { history };
+                let also = g.activate(also, Activation::Relu).expect("builds");
                 g.output("also", also).expect("declares");
             }
             let y = g.conv1d_after(history, y, matrix("conv", 7 * 192), geometry).expect("builds");

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rounding {
     /// Number of leading operands that the kernel rounds as it reads them, and the type. It can read them
-    /// stored in this type, all of them or none.
+    /// stored in this type, all of them or none. A convolution that rounds x rounds its history, too.
     pub reads: Option<(usize, DType)>,
     /// Whether the result may be stored in a 16-bit type, provided that the operands of `reads` are.
     pub writes: bool,
@@ -93,7 +93,10 @@ fn kept_for_convolutions(d: &Draft<'_>, launch: usize, roundings: &[Rounding]) -
         return None;
     }
     let (state, _) = d.copies.iter().find(|(_, v)| *v == l.output)?;
-    let reads = |v: &Value| d.graph.info(*v).buffer == Some(*state);
+    let reads = |v: &Value| d.buffers[d.whole(*v).0.index()] == Some(*state);
+    if d.copies.iter().any(|(_, v)| reads(v)) {
+        return None;
+    }
     let mut dtype = None;
     for (reader, rounding) in d.launches.iter().zip(roundings) {
         let Some(reader) = reader.as_ref().filter(|reader| reader.values().any(|v| reads(&v))) else {
