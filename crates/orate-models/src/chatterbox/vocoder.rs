@@ -5,10 +5,11 @@
 //! pitch          [1, T, 1]           five convolutions, linear, absolute value: Hz
 //! source         [1, 480T, 9]        sines of nine harmonics, or noise where there is no voice
 //! merged         [1, 480T, 1]
-//! its STFT       [1, 120T + 1, 18]   16 samples every 4: real parts, then imaginary parts
+//! its STFT       [1, 120T + 1, 20]   16 samples every 4: 9 real parts, 9 imaginary parts, 2 zeros
 //! x              [1, T, C]           convolution, k 7
 //! stage 0, 1, 2  [1, 8T, C / 2], [1, 40T, C / 4], [1, 120T + 1, C / 8]
-//!                upsampling; + source, downsampled; mean of three residual blocks
+//!                upsampling; + source, downsampled; sum of three residual blocks, whose mean is what
+//!                weights of the next layer read
 //! convolution    [1, 120T + 1, 18]   log magnitudes, then phases
 //! inverse STFT   [1, 480T]
 //! ```
@@ -54,6 +55,8 @@ const SOURCE_STRIDES: [usize; 3] = [15, 3, 1];
 const DILATIONS: [usize; 3] = [1, 3, 5];
 const SLOPE: f32 = 0.1;
 const LAST_SLOPE: f32 = 0.01;
+/// Channels of the source's STFT: its bins and zeros, as devices read four at a time.
+const SPECTRUM: usize = BINS.next_multiple_of(4);
 /// Largest magnitude of the spectrum.
 const LOUDEST: f32 = 100.0;
 /// Largest sample.
@@ -101,8 +104,11 @@ pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, frames: usize, g
     let source = source(g, &w, c, mel, given)?; // [1, 480T, 1]
     let mel = g.slice(mel, 1, lead, frames)?;
     tap_channels_first(g, "source", source)?;
-    let spectrum = stft(g, source)?; // [1, 120T + 1, 18]
-    tap_channels_first(g, "hift.source_stft", spectrum)?;
+    let spectrum = stft(g, source)?; // [1, 120T + 1, 20]
+    if g.has_taps() {
+        let bins = g.slice(spectrum, 2, 0, BINS)?;
+        tap_channels_first(g, "hift.source_stft", bins)?;
+    }
     let mut x = normed(&w, "conv_pre", [c.width, MEL, 7]).centered(g, mel, 1)?;
     tap_channels_first(g, "hift.conv_pre", x)?;
     for stage in 0..STRIDES.len() {
@@ -110,7 +116,8 @@ pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, frames: usize, g
     }
     let x = leaky(g, x, LAST_SLOPE)?;
     let width = c.width >> STRIDES.len();
-    let x = normed(&w, "conv_post", [BINS, width, 7]).centered(g, x, 1)?;
+    let weight = of_mean(&weight(&w, "conv_post", [BINS, width, 7]));
+    let x = Conv::of(w.name("conv_post"), weight, w.bias("conv_post", BINS)).centered(g, x, 1)?;
     tap_channels_first(g, "hift.conv_post", x)?;
     let samples = inverse_stft(g, x)?; // [1, 480T]
     let samples = g.scale(samples, Factor::Const(1.0 / CLIP))?;
@@ -188,13 +195,15 @@ fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: So
     g.activate(merged, Activation::Tanh)
 }
 
-/// `[1, 4R, 1]` → `[1, R + 1, 18]`: centered frames.
+/// `[1, 4R, 1]` → `[1, R + 1, 20]`: centered frames.
 fn stft(g: &mut Graph, x: Value) -> Result<Value> {
     let samples = g.shape(x).dims()[1];
     let x = g.pad(x, Padding::Reflect, N_FFT / 2, N_FFT / 2)?;
     let folded = g.reshape(x, [1, samples / HOP + N_FFT / HOP, HOP])?;
     let geometry = ConvGeometry { left: 0, ..ConvGeometry::causal(N_FFT / HOP, 1) };
-    let x = g.conv1d(folded, constants::stft(), geometry.with_zeros())?;
+    let zeros = Weight::fill(0.0, [SPECTRUM - BINS, N_FFT]);
+    let bins = Weight::concat(&[constants::stft().transpose(), zeros]).transpose();
+    let x = g.conv1d(folded, bins, geometry.with_zeros())?;
     g.slice(x, 1, 0, samples / HOP + 1)
 }
 
@@ -228,8 +237,9 @@ fn upsample(
     let (inputs, width) = (c.width >> stage, c.width >> (stage + 1));
     let name = format!("ups.{stage}");
     let x = leaky(g, x, SLOPE)?;
+    let weight = weight(w, &name, [inputs, width, KERNELS[stage]]);
     let up = Upsampling {
-        weight: weight(w, &name, [inputs, width, KERNELS[stage]]),
+        weight: if stage > 0 { of_mean(&weight) } else { weight },
         bias: w.bias(&name, width),
         stride: STRIDES[stage],
     };
@@ -253,15 +263,26 @@ fn upsample(
             Some(sum) => g.add(sum, y)?,
         });
     }
-    g.scale(sum.expect("there are blocks"), Factor::Const(1.0 / BLOCKS.len() as f32))
+    Ok(sum.expect("there are blocks"))
+}
+
+/// The weight of a layer that reads the mean of a stage's residual blocks: it is given their sum, as what is
+/// between them, [`leaky`], may be scaled before or after.
+fn of_mean(weight: &Weight) -> Weight {
+    weight.scale(1.0 / BLOCKS.len() as f32)
 }
 
 /// The source at the rate of a stage.
 fn source_rows(g: &mut Graph, w: &Scope<'_>, x: Value, width: usize, stage: usize) -> Result<Value> {
     let (stride, name) = (SOURCE_STRIDES[stage], format!("source_downs.{stage}"));
+    let taps = if stride == 1 { 1 } else { 2 * stride };
+    let bins = w.get(&format!("{name}.weight"), [width, BINS, taps]).permute(&[1, 0, 2]);
+    let zeros = Weight::fill(0.0, [SPECTRUM - BINS, width, taps]);
+    let weight = Weight::concat(&[bins, zeros]).permute(&[1, 0, 2]);
+    let conv = Conv::of(w.name(&name), weight, w.bias(&name, width));
     match stride {
-        1 => Conv::new(w, &name, BINS, width, 1).centered(g, x, 1),
-        _ => Conv::new(w, &name, BINS, width, 2 * stride).with_stride(g, x, stride, stride / 2),
+        1 => conv.centered(g, x, 1),
+        _ => conv.with_stride(g, x, stride, stride / 2),
     }
 }
 
