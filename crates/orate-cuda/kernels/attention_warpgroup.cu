@@ -1,5 +1,5 @@
 // Attention of many queries on Hopper where q, k and v are stored in 16 bits: the function of `attention.cu`
-// with lengths, and without other masks, relative terms and rotation. Heads are of 64.
+// with lengths and, if BIASED, a bias, and without other masks, relative terms and rotation. Heads are of 64.
 //
 // A block has 64 queries of a head, 16 for each of its four warps, and goes through the keys in tiles. Values
 // of a tile are multiplied while the softmax of the next one is computed; keys of two more tiles are on their
@@ -32,7 +32,8 @@ DEVICE float power(float x) {
     return y;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(const Args a) {
+template <bool BIASED>
+DEVICE void attend(const Args& a) {
     extern __shared__ float4 shared4[];
     char *keys = lines_in(shared4), *values = keys + STAGES * TILE;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -74,11 +75,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
             q[s] = make_uint4(near[8 * s], far[8 * s], near[8 * s + 4], far[8 * s + 4]);
     }
 
-    const float scale = a.scale * 1.4426950408889634f; // log₂ e
+    const float scale = (BIASED ? 1.0f : a.scale) * 1.4426950408889634f; // log₂ e
     // Of queries g and g + 8; the sum is that of this thread's keys. What came before is scaled by `old`.
     float largest[2] = {-INFINITY, -INFINITY}, total[2] = {}, old[2];
     float acc[D / 8][4] = {}, scores[KEYS / 8][4];
     uint4 weights[KEYS / 16];
+    // What is added to the scores of a tile, in their order.
+    float added[BIASED ? KEYS / 8 : 1][4];
+    auto load_bias = [&](int tile) {
+        if (!BIASED) return;
+        const float* from = a.bias + (size_t)(b * a.heads + head) * a.tq * a.tk;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float* row = from + (size_t)min(i + 8 * r, a.tq - 1) * a.tk;
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int c = 0; c < 2; c++)
+                    added[BIASED ? j : 0][2 * r + c] = row[min(tile * KEYS + 8 * j + 2 * t + c, a.tk - 1)];
+        }
+    };
     auto multiply_keys = [&](int tile) {
         u64 right = right_operand(keys + tile % STAGES * TILE);
         keep(scores), keep(q);
@@ -101,6 +117,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
         end_products();
     };
     auto softmax = [&](int tile) {
+        if (BIASED) {
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    scores[j][c] = fmaf(scores[j][c], a.scale, added[BIASED ? j : 0][c]);
+        }
         if ((tile + 1) * KEYS > len) {
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
@@ -150,6 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
     if (tiles > 0) {
         wait_for(0);
         multiply_keys(0);
+        load_bias(0);
         wait_for_products<0>();
         keep(scores);
         softmax(0);
@@ -158,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
             wait_for(tile);
             multiply_keys(tile);
             multiply_values(tile - 1);
+            load_bias(tile);
             wait_for_products<1>();
             keep(scores);
             softmax(tile);
@@ -187,5 +212,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention_warpgroup_64(
         }
     }
 }
+
+#define KERNEL(NAME, BIASED) \
+    extern "C" __global__ void __launch_bounds__(THREADS, 3) NAME(const Args a) { attend<BIASED>(a); }
+
+KERNEL(attention_warpgroup_64, false)
+KERNEL(attention_warpgroup_64_biased, true)
 
 #endif

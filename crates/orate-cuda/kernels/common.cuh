@@ -222,3 +222,17 @@ DEVICE void store_as(int type, float* out, size_t at, float4 y) {
 #endif
     *(float4*)(out + at) = y;
 }
+
+// The same of one number.
+DEVICE void store_as(int type, float* out, size_t at, float y) {
+#if __CUDA_ARCH__ >= 800
+    u16 half;
+    if (type == 1) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(y));
+    else if (type == 2) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(y));
+    if (type) {
+        ((u16*)out)[at] = half;
+        return;
+    }
+#endif
+    out[at] = y;
+}

@@ -4,7 +4,8 @@
 // A block has 128 rows of one sequence and 64 channels for each of its WIDE warpgroups. Shared memory has two
 // stages of a piece of x, 16 · STEPS channels, with all rows that the taps reach, so that x is read once for
 // all taps; the next piece is copied meanwhile. Weights go straight to registers, in the order of
-// `matmul.cu`, two steps ahead: a step is a tap of a piece. Channels of x are a multiple of a piece.
+// `matmul.cu`, SETS steps ahead: a step is a tap of a piece. Channels of x are a multiple of a piece. Blocks
+// that share a multiprocessor wait for weights in turn; one that is alone needs them earlier.
 
 #if __CUDA_ARCH__ == 900
 
@@ -18,7 +19,7 @@ DEVICE void copy_pair(u32 to, const u16* from, bool zero) {
                  :: "r"(to), "l"(from), "r"(zero ? 0 : 4) : "memory");
 }
 
-template <int WIDE, int STEPS>
+template <int WIDE, int STEPS, int SETS>
 DEVICE void convolution(const Args& a) {
     extern __shared__ float4 shared4[];
     constexpr int PIECE = 16 * STEPS, WARPS_OF_BLOCK = 4 * WIDE, CHANNELS_OF_BLOCK = 64 * WIDE;
@@ -31,7 +32,7 @@ DEVICE void convolution(const Args& a) {
     int sixteen = blockIdx.x * WARPS_OF_BLOCK + warp, channels = sixteen / 2;
     const uint4* weights = a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * a.k_blocks * 64
                                + sixteen % 2 * 32 + lane;
-    uint4 w[2][STEPS];
+    uint4 w[SETS][STEPS];
     int piece_of_w = 0, tap_of_w = 0;
     // Weights of the next step.
     auto load = [&](uint4 (&w)[STEPS]) {
@@ -40,8 +41,9 @@ DEVICE void convolution(const Args& a) {
         for (int i = 0; i < STEPS; i++) w[i] = weights[(block + i) * 64];
         if (++tap_of_w == taps) tap_of_w = 0, piece_of_w++;
     };
-    load(w[0]);
-    if (steps > 1) load(w[1]);
+#pragma unroll
+    for (int i = 0; i < SETS; i++)
+        if (steps > i) load(w[i]);
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     wait_for_previous();
 
@@ -95,13 +97,14 @@ DEVICE void convolution(const Args& a) {
         if (tap == 0 && piece + 1 < pieces) bring(piece + 1);
         wait_for_products<0>();
         keep(now), keep(acc);
-        if (steps > 2) load(now);
+        if (steps > SETS) load(now);
         steps--;
         if (++tap == taps) tap = 0, piece++;
     };
     while (steps > 0) {
-        multiply_step(w[0]);
-        if (steps > 0) multiply_step(w[1]);
+#pragma unroll
+        for (int i = 0; i < SETS; i++)
+            if (steps > 0) multiply_step(w[i]);
     }
     let_next_start();
 
@@ -114,14 +117,15 @@ DEVICE void convolution(const Args& a) {
 }
 
 #undef KERNEL
-#define KERNEL(NAME, WIDE, STEPS, TOGETHER) \
+#define KERNEL(NAME, WIDE, STEPS, SETS, TOGETHER) \
     extern "C" __global__ void __launch_bounds__(128 * (WIDE), TOGETHER) NAME(const Args a) { \
-        convolution<WIDE, STEPS>(a); \
+        convolution<WIDE, STEPS, SETS>(a); \
     }
 
-KERNEL(conv_warpgroup_1, 1, 4, 4)
-KERNEL(conv_warpgroup_2, 2, 4, 2)
-KERNEL(conv_warpgroup_3, 3, 4, 1)
-KERNEL(conv_warpgroup_48, 2, 3, 2)
+KERNEL(conv_warpgroup_1, 1, 4, 2, 4)
+KERNEL(conv_warpgroup_2, 2, 4, 2, 2)
+KERNEL(conv_warpgroup_3, 3, 4, 2, 1)
+KERNEL(conv_warpgroup_48, 2, 3, 2, 2)
+KERNEL(conv_warpgroup_1_ahead, 1, 4, 4, 2)
 
 #endif

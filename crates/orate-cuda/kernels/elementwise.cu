@@ -20,6 +20,7 @@ struct Args {
     float* out;
     int kind, len, c, time, activation, row_count;
     float a, b;
+    int type;  // of `out`, see `store_as`; f32 but where AFFINE stores what is rounded
 };
 
 DEVICE float factor(float fixed, const u64* scalar) {
@@ -37,7 +38,7 @@ extern "C" __global__ void pointwise(const Args a) {
             float y = a.x[i];
             if (a.scale) y *= a.scale[c];
             if (a.y) y += a.y[c];
-            a.out[i] = y;
+            store_as(a.type, a.out, i, y);
             break;
         }
         case ACTIVATE: a.out[i] = activate(a.activation, a.x[i], a.scale ? *a.scale : 0.0f); break;

@@ -109,22 +109,23 @@ DEVICE void product_in_groups(const Args& a) {
         if (i < steps) load(w[i], 0, 0, i);
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
 
-    bool is_rounded = a.halves & 1;
+    // Registers have room for so many rows in 16 bits only.
+    bool is_rounded = REACH > 8 || a.halves & 1;
     if (blocks > 1) cluster_arrive();
     wait_for_previous();
 
     typedef Copy<false, OF_GROUP, HIGHEST, CONVOLVES> Full;
     typedef Copy<true, OF_GROUP, HIGHEST, CONVOLVES> Rounded;
-    float4 x[Full::COUNT];
+    float4 x[REACH > 8 ? Rounded::COUNT : Full::COUNT];
     auto bring = [&](int piece) {
         size_t first = (size_t)sequence * a.time * a.channels + (number + piece * groups) * PIECE;
         if (is_rounded) Rounded::bring(a, x, thread, first, start - left, height);
-        else Full::bring(a, x, thread, first, start - left, height);
+        else if constexpr (REACH <= 8) Full::bring(a, x, thread, first, start - left, height);
     };
     char* shared = lines_in(shared4) + group * 2 * STAGE;
     auto put = [&](int stage) {
         if (is_rounded) Rounded::put(x, thread, shared + stage * STAGE);
-        else Full::put(x, thread, shared + stage * STAGE);
+        else if constexpr (REACH <= 8) Full::put(x, thread, shared + stage * STAGE);
     };
     if (pieces > 0) {
         bring(0);
@@ -254,8 +255,10 @@ DEVICE void product_of_many(const Args& a) {
 
 KERNEL(matmul_warpgroup_4, 4, 1, 0)
 KERNEL(matmul_warpgroup_4_conv, 4, 1, 8)
+KERNEL(matmul_warpgroup_4_far, 4, 1, 64)
 KERNEL(matmul_warpgroup_2, 2, 1, 0)
 KERNEL(matmul_warpgroup_2_conv, 2, 1, 8)
+KERNEL(matmul_warpgroup_2_far, 2, 1, 64)
 KERNEL(matmul_warpgroup_1, 1, 2, 0)
 KERNEL(matmul_warpgroup_1_conv, 1, 2, 8)
 

@@ -111,6 +111,7 @@ const SOURCES: &[Source] = &[
         ["-DCACHE=3"],
         DECODING
     ),
+    source!("dot", "dot.cu", [], ["dot"]),
     source!("conv_narrow", "conv_narrow.cu", [], ["narrow_32", "narrow_64", "narrow_96", "narrow_128"]),
     source!(
         "copy",
@@ -192,19 +193,27 @@ pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
     ["matmul_warpgroup_1", "matmul_warpgroup_1_conv"],
 ];
 
+/// The same for taps that reach far, of rows that are stored in 16 bits: with four and two groups.
+pub(crate) const WARPGROUP_FAR: [&str; 2] = ["matmul_warpgroup_4_far", "matmul_warpgroup_2_far"];
+
 /// The same of very many rows that are stored in 16 bits.
 pub(crate) const WARPGROUP_ROWS: &str = "matmul_warpgroup_rows";
 
 /// Kernels of the program for warpgroups.
-const WARPGROUPS: [&str; 7] = {
-    let [[a, b], [c, d], [e, f]] = WARPGROUP;
-    [a, b, c, d, e, f, WARPGROUP_ROWS]
+const WARPGROUPS: [&str; 9] = {
+    let ([[a, b], [c, d], [e, f]], [g, h]) = (WARPGROUP, WARPGROUP_FAR);
+    [a, b, c, d, e, f, g, h, WARPGROUP_ROWS]
 };
 
 /// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of
 /// 64, and in the last one of 48.
-pub(crate) const CONV: [&str; 4] =
-    ["conv_warpgroup_1", "conv_warpgroup_2", "conv_warpgroup_3", "conv_warpgroup_48"];
+pub(crate) const CONV: [&str; 5] = [
+    "conv_warpgroup_1",
+    "conv_warpgroup_2",
+    "conv_warpgroup_3",
+    "conv_warpgroup_48",
+    "conv_warpgroup_1_ahead",
+];
 
 /// Name of the program with [`CONV`] in this precision; only those of 16 bits have one.
 pub(crate) fn conv_program(precision: Precision) -> Option<&'static str> {
@@ -265,7 +274,8 @@ fn is_there(function: &str, arch: u32) -> bool {
         _ if is_any_of(&[
             "matmul_warpgroup",
             "conv_warpgroup",
-            ATTENTION_WARPGROUP,
+            "attention_warpgroup",
+            RELATIVE_SCORES_WARPGROUP,
             CHAIN,
             "feed_forward",
         ]) =>
@@ -360,8 +370,8 @@ pub(crate) fn attention_program(precision: Precision) -> &'static str {
     }
 }
 
-/// Attention of many queries stored in 16 bits, on Hopper.
-pub(crate) const ATTENTION_WARPGROUP: &str = "attention_warpgroup_64";
+/// Attention of many queries stored in 16 bits, on Hopper, without and with a bias.
+pub(crate) const ATTENTION_WARPGROUP: [&str; 2] = ["attention_warpgroup_64", "attention_warpgroup_64_biased"];
 
 /// Name of the program with [`ATTENTION_WARPGROUP`] where weights have this precision; only those of 16 bits
 /// have one.
@@ -373,6 +383,11 @@ pub(crate) fn attention_warpgroup_program(precision: Precision) -> Option<&'stat
     }
 }
 
+/// Scores of relative positions of queries stored in `f16`, on Hopper, and its program.
+pub(crate) const RELATIVE_SCORES_WARPGROUP: &str = "relative_scores_warpgroup_64";
+/// See [`RELATIVE_SCORES_WARPGROUP`].
+pub(crate) const RELATIVE_SCORES_PROGRAM: &str = "relative-scores-f16";
+
 /// All programs for attention in this precision.
 fn attention_sources(precision: Precision) -> impl Iterator<Item = Source> {
     let text = concat!(
@@ -383,8 +398,18 @@ fn attention_sources(precision: Precision) -> impl Iterator<Item = Source> {
     );
     let options = precision_options(precision);
     let of_warpgroups = attention_warpgroup_program(precision);
-    let source = |name| Source { name, text, options, functions: &[ATTENTION_WARPGROUP] };
-    [attention_source(precision)].into_iter().chain(of_warpgroups.map(source))
+    let source = |name| Source { name, text, options, functions: &ATTENTION_WARPGROUP };
+    let of_positions = (precision == Precision::F16).then_some(Source {
+        name: RELATIVE_SCORES_PROGRAM,
+        text: concat!(
+            include_str!("../kernels/mma.cuh"),
+            include_str!("../kernels/wgmma.cuh"),
+            include_str!("../kernels/relative_scores_warpgroup.cu")
+        ),
+        options,
+        functions: &[RELATIVE_SCORES_WARPGROUP],
+    });
+    [attention_source(precision)].into_iter().chain(of_warpgroups.map(source)).chain(of_positions)
 }
 
 fn attention_source(precision: Precision) -> Source {

@@ -52,10 +52,20 @@ pub(crate) struct WeightBank {
 /// Taps of the convolutions that `kernels/conv_narrow.cu` computes.
 const NARROW_TAPS: usize = 7;
 
-/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes. Its weight then stays
-/// dense f32.
+/// Most channels of the matmuls that `kernels/dot.cu` computes.
+const DOT_CHANNELS: usize = 15;
+
+/// Whether `op` is a convolution to one channel that `kernels/conv_narrow.cu` computes, or a matmul to one
+/// that `kernels/dot.cu` does. Its weight then stays dense f32.
 pub(crate) fn is_narrow(op: &Op) -> bool {
-    let Op::Conv1d { weight, geometry, epilogue } = op else { return false };
+    let (weight, geometry, epilogue) = match op {
+        Op::MatMul { weight, epilogue } => {
+            let [k, n] = [0, 1].map(|i| weight.shape().dims()[i]);
+            return n == 1 && k <= DOT_CHANNELS && !epilogue.residual;
+        }
+        Op::Conv1d { weight, geometry, epilogue } => (weight, geometry, epilogue),
+        _ => return false,
+    };
     let channels = weight.shape().dims()[0] / geometry.taps;
     (geometry.taps, geometry.dilation, weight.shape().last()) == (NARROW_TAPS, 1, 1)
         && matches!(channels, 32 | 64 | 96 | 128)

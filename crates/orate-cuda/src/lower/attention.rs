@@ -7,8 +7,8 @@ use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::{
-    ATTENTION_WARPGROUP, CLUSTER_ARCH, TENSOR_ARCH, WARPGROUP_ARCH, attention_program,
-    attention_warpgroup_program,
+    ATTENTION_WARPGROUP, CLUSTER_ARCH, RELATIVE_SCORES_PROGRAM, RELATIVE_SCORES_WARPGROUP, TENSOR_ARCH,
+    WARPGROUP_ARCH, attention_program, attention_warpgroup_program,
 };
 use orate_graph::{
     AttentionMask, DType, First, Fused, Head, Precision, PrecisionPolicy, RelativePositions, Rounding,
@@ -60,6 +60,9 @@ const WARPGROUP_SIDE: usize = 64;
 /// See [`WARPGROUP_WIDTH`].
 const WARPGROUP_STAGES: usize = 3;
 
+/// Blocks that share the keys of 64 queries in `kernels/relative_scores_warpgroup.cu`.
+const SCORE_BLOCKS: u32 = 2;
+
 /// Fields of [`orate_graph::Op::Attention`].
 pub(super) struct Attention<'op> {
     pub heads: usize,
@@ -108,9 +111,14 @@ impl Attention<'_> {
         Ok(cached("attention"))
     }
 
-    /// Precision of the operands on tensor cores.
+    /// Precision of the operands on tensor cores. With a bias it is an encoder's, whose rounding to bf16 is
+    /// heard where parts of speech join: they differ from the whole by 0.10, and by 0.01 in f16.
     fn precision(&self, policy: &PrecisionPolicy) -> Precision {
-        if self.follows_weights { policy.precision } else { Precision::F32 }
+        match policy.precision {
+            Precision::Bf16 if self.bias => Precision::F32,
+            precision if self.follows_weights => precision,
+            _ => Precision::F32,
+        }
     }
 
     /// Whether `kernels/attention_mma.cu` supports queries of shape `q`, and is faster.
@@ -138,7 +146,6 @@ impl Attention<'_> {
         let fits = facts.arch == WARPGROUP_ARCH
             && self.follows_weights
             && self.mask == AttentionMask::None
-            && !self.bias
             && fused.rotary.is_none()
             && self.is_for_tensor_cores(q, k.dtype, facts)
             && q[2] / self.heads == WARPGROUP_WIDTH;
@@ -159,7 +166,7 @@ impl Attention<'_> {
             _ if o.dtype(0).is_compact()
                 && let Some(program) = of_warpgroups =>
             {
-                in_warpgroups(self.plain(o), program, o.facts)
+                in_warpgroups(self.plain(o), program, self.bias, o.facts)
             }
             AttentionMask::Cached(first)
                 if is_decoding(o.out_shape().dims(), o.shape(1).dims(), self.heads, &o.step.fused) =>
@@ -234,7 +241,7 @@ impl Attention<'_> {
 }
 
 /// `kernels/attention_warpgroup.cu` for the attention of `plain`, whose arguments it shares.
-fn in_warpgroups(plain: Work, program: &'static str, facts: &Facts) -> Work {
+fn in_warpgroups(plain: Work, program: &'static str, bias: bool, facts: &Facts) -> Work {
     let queries = plain.words[2].div_ceil(WARPGROUP_SIDE as u32);
     let stage = 2 * 2 * WARPGROUP_WIDTH * WARPGROUP_SIDE;
     let least = (WARPGROUP_STAGES * stage + LINES) as u32;
@@ -243,7 +250,7 @@ fn in_warpgroups(plain: Work, program: &'static str, facts: &Facts) -> Work {
     let is_one_wave = queries * plain.grid[1] * plain.grid[2] <= 2 * facts.multiprocessors;
     Work {
         program,
-        function: ATTENTION_WARPGROUP,
+        function: ATTENTION_WARPGROUP[usize::from(bias)],
         grid: [queries, plain.grid[1], plain.grid[2]],
         threads: 128,
         shared: if is_one_wave { least.max(facts.shared / 5 * 2) } else { least },
@@ -338,17 +345,44 @@ fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
     4 * ((buffers * keys + QUERIES) * stride + QUERIES * keys + relative)
 }
 
-/// Scores of relative positions, 32 queries by 32 keys of a head per block.
+/// How the kernel for scores of relative positions handles values of 16 bits: that of warpgroups reads
+/// queries, in f16 only, as the attention with these scores.
+pub(super) fn rounding_of_scores(
+    q: &[usize],
+    heads: usize,
+    policy: &PrecisionPolicy,
+    facts: &Facts,
+) -> Rounding {
+    let fits = facts.arch == WARPGROUP_ARCH && q[2] / heads == WARPGROUP_WIDTH && q[1] >= TENSOR_QUERIES;
+    let rounds = fits && policy.precision == Precision::F16;
+    Rounding { reads: rounds.then_some((1, DType::F16)), ..Rounding::default() }
+}
+
+/// Scores of relative positions, 32 queries by 32 keys of a head per block, or 64 queries.
 pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Work {
     let q = o.shape(0).dims();
     let mut words = [heads, q[2] / heads, q[1]].map(|x| x as u32).to_vec();
     words.push(bits(scale));
     let side = q[1].div_ceil(32) as u32;
-    Work {
+    let plain = Work {
         grid: [side, side, (q[0] * heads) as u32],
         pointers: vec![o.x(0), o.x(1), o.out()],
         words,
         ..Work::each("relative_scores", "relative_scores", 1)
+    };
+    match o.dtype(0).is_compact() {
+        true => Work {
+            program: RELATIVE_SCORES_PROGRAM,
+            function: RELATIVE_SCORES_WARPGROUP,
+            grid: [q[1].div_ceil(WARPGROUP_SIDE) as u32, plain.grid[2], SCORE_BLOCKS],
+            threads: 128,
+            // Two tiles of p, then products of 64 queries with both.
+            shared: (LINES
+                + 2 * 2 * WARPGROUP_WIDTH * WARPGROUP_SIDE
+                + 4 * WARPGROUP_SIDE * (2 * WARPGROUP_SIDE + 4)) as u32,
+            ..plain
+        },
+        false => plain,
     }
 }
 

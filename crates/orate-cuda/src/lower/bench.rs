@@ -269,6 +269,8 @@ fn convolutions_agree() {
         }
         let of_halves = seen.iter().filter(|name| name.starts_with("conv_warpgroup")).count();
         assert_eq!(of_halves, crate::kernels::CONV.len(), "{precision}: {seen:?}");
+        let far = seen.iter().filter(|name| name.contains("_far")).count();
+        assert_eq!(far, crate::kernels::WARPGROUP_FAR.len(), "{precision}: {seen:?}");
     }
 }
 

@@ -4,8 +4,8 @@
 
 use crate::driver::Facts;
 use crate::kernels::{
-    CLUSTER_ARCH, CONV, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_ROWS, WIDE, conv_program,
-    tall_program, warpgroup_program, wide_program,
+    CLUSTER_ARCH, CONV, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_FAR, WARPGROUP_ROWS, WIDE,
+    conv_program, tall_program, warpgroup_program, wide_program,
 };
 use orate_graph::Precision;
 
@@ -47,8 +47,8 @@ const TALL_STAGES: usize = 3;
 const WIDE_SIDE: usize = 64;
 /// See [`WIDE_SIDE`].
 pub(super) const WIDE_DEPTH: usize = 64;
-/// Rows that the taps of a convolution may reach beyond those of a block.
-const WIDE_REACH: usize = 8;
+/// Rows that the taps of a convolution may reach beyond those of a block, and by kernels for rows in 16 bits.
+const WIDE_REACH: [usize; 2] = [8, 64];
 /// Alignment of the operands of warpgroups in shared memory.
 pub(super) const LINES: usize = 1024;
 /// Threads of four warps.
@@ -58,6 +58,8 @@ const WIDE_THREADS: usize = 128;
 struct Wide {
     /// Without and with taps.
     functions: [&'static str; 2],
+    /// With taps that reach far, if there is one, and what `alone` and `among` are of it.
+    far: Option<(&'static str, (f64, f64))>,
     program: fn(Precision) -> Option<&'static str>,
     /// Groups of warps that share K, and sets of four warps in each, which have channels of their own.
     groups: usize,
@@ -75,6 +77,7 @@ struct Wide {
 const WIDES: [Wide; 2] = [
     Wide {
         functions: WIDE[0],
+        far: None,
         program: wide_program,
         groups: 2,
         warpgroups: 1,
@@ -85,6 +88,7 @@ const WIDES: [Wide; 2] = [
     },
     Wide {
         functions: WIDE[1],
+        far: None,
         program: wide_program,
         groups: 4,
         warpgroups: 1,
@@ -98,6 +102,7 @@ const WIDES: [Wide; 2] = [
 const WARPGROUPS: [Wide; 3] = [
     Wide {
         functions: WARPGROUP[0],
+        far: Some((WARPGROUP_FAR[0], (2.1, 0.03))),
         program: warpgroup_program,
         groups: 4,
         warpgroups: 1,
@@ -108,6 +113,7 @@ const WARPGROUPS: [Wide; 3] = [
     },
     Wide {
         functions: WARPGROUP[1],
+        far: Some((WARPGROUP_FAR[1], (3.2, 0.055))),
         program: warpgroup_program,
         groups: 2,
         warpgroups: 1,
@@ -118,6 +124,7 @@ const WARPGROUPS: [Wide; 3] = [
     },
     Wide {
         functions: WARPGROUP[2],
+        far: None,
         program: warpgroup_program,
         groups: 1,
         warpgroups: 2,
@@ -141,18 +148,32 @@ struct Conv {
     piece: usize,
     /// Blocks of a multiprocessor.
     together: usize,
-    /// Microseconds of a block with others, and in addition of each 16 of K.
+    /// Microseconds of a block that is alone on its multiprocessor, and in addition of each 16 of K.
+    alone: (f64, f64),
+    /// The same of one with others.
     among: (f64, f64),
 }
 
-/// The same of a block that is alone on its multiprocessor.
-const CONV_ALONE: (f64, f64) = (5.0, 0.17);
-
-const CONVS: [Conv; 4] = [
-    Conv { function: CONV[0], warpgroups: 1, piece: 64, together: 4, among: (6.0, 0.28) },
-    Conv { function: CONV[1], warpgroups: 2, piece: 64, together: 2, among: (7.0, 0.23) },
-    Conv { function: CONV[2], warpgroups: 3, piece: 64, together: 1, among: (8.0, 0.178) },
-    Conv { function: CONV[3], warpgroups: 2, piece: 48, together: 2, among: (7.0, 0.23) },
+const CONVS: [Conv; 5] = [
+    Conv { function: CONV[0], warpgroups: 1, piece: 64, together: 4, alone: (5.0, 0.17), among: (6.0, 0.28) },
+    Conv { function: CONV[1], warpgroups: 2, piece: 64, together: 2, alone: (5.0, 0.17), among: (7.0, 0.23) },
+    Conv {
+        function: CONV[2],
+        warpgroups: 3,
+        piece: 64,
+        together: 1,
+        alone: (5.0, 0.17),
+        among: (8.0, 0.178),
+    },
+    Conv { function: CONV[3], warpgroups: 2, piece: 48, together: 2, alone: (5.0, 0.17), among: (7.0, 0.23) },
+    Conv {
+        function: CONV[4],
+        warpgroups: 1,
+        piece: 64,
+        together: 2,
+        alone: (5.0, 0.157),
+        among: (6.7, 0.147),
+    },
 ];
 
 /// Fewest rows of a matmul whose weights are joined with those of others for this kernel.
@@ -337,8 +358,7 @@ pub(super) fn blocks(
     let kernels = if facts.arch == WARPGROUP_ARCH { &WARPGROUPS[..] } else { &WIDES };
     let splits: &[usize] = if facts.arch == WARPGROUP_ARCH { &[1, 2, 4, 8] } else { &[1] };
     let wide = kernels.iter().flat_map(move |kernel| {
-        let block =
-            move |split: &usize| wide_block(kernel, *split, precision, sizes, (kind.convolves, reach), facts);
+        let block = move |split: &usize| wide_block(kernel, *split, precision, sizes, (kind, reach), facts);
         splits.iter().filter_map(block)
     });
     let conv = CONVS.iter().filter_map(move |kernel| conv_block(kernel, precision, sizes, reach, facts));
@@ -365,7 +385,7 @@ fn conv_block(
     let side = kernel.warpgroups * WIDE_SIDE;
     let blocks = rows / time.max(1) * time.div_ceil(CONV_ROWS) * n.div_ceil(side);
     let (waves, (fixed, step)) = match blocks.div_ceil(facts.multiprocessors.max(1) as usize) {
-        0 | 1 => (1, CONV_ALONE),
+        0 | 1 => (1, kernel.alone),
         each => (each.div_ceil(kernel.together), kernel.among),
     };
     let block = Block {
@@ -438,17 +458,24 @@ fn wide_block(
     split: usize,
     precision: Precision,
     sizes: Sizes,
-    (convolves, reach): (bool, usize),
+    (kind, reach): (Kind, usize),
     facts: &Facts,
 ) -> Option<Block> {
     let Sizes { rows, k, n, time, channels, .. } = sizes;
     let side = kernel.warpgroups * WIDE_SIDE;
-    let height = WIDE_SIDE + if convolves { WIDE_REACH } else { 0 } + kernel.padding;
+    let convolves = kind.convolves;
+    // Every group has a piece.
+    let is_far = convolves && kind.is_halved && kernel.groups * WIDE_DEPTH <= channels;
+    let (function, most, [alone, among]) = match kernel.far.filter(|_| is_far) {
+        Some((far, time)) => (far, WIDE_REACH[1], [time; 2]),
+        None => (kernel.functions[usize::from(convolves)], WIDE_REACH[0], [kernel.alone, kernel.among]),
+    };
+    let height = WIDE_SIDE + if convolves { most } else { 0 } + kernel.padding;
     let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(side) * split;
     let few = rows <= 2 * WIDE_SIDE && !convolves;
     let (waves, (fixed, step)) = match blocks.div_ceil(facts.multiprocessors.max(1) as usize) {
-        0 | 1 => (1, kernel.alone),
-        each => (each.div_ceil(4 / (kernel.groups * kernel.warpgroups)), kernel.among),
+        0 | 1 => (1, alone),
+        each => (each.div_ceil(4 / (kernel.groups * kernel.warpgroups)), among),
     };
     // Where K is split, every group has a piece.
     if split > 1 && (!few || split * kernel.groups * WIDE_DEPTH > channels) {
@@ -457,7 +484,7 @@ fn wide_block(
     let inbox = if split > 1 { 4 * WIDE_SIDE * side } else { 0 };
     let block = Block {
         program: (kernel.program)(precision)?,
-        function: kernel.functions[usize::from(convolves)],
+        function,
         channels: side,
         rows: WIDE_SIDE,
         threads: kernel.groups * kernel.warpgroups * WIDE_THREADS,
@@ -472,7 +499,7 @@ fn wide_block(
             1.3 + waves as f64 * (fixed + (k / 16) as f64 * step)
         },
     };
-    (channels.is_multiple_of(WIDE_DEPTH) && reach <= WIDE_REACH && block.fits(facts)).then_some(block)
+    (channels.is_multiple_of(WIDE_DEPTH) && reach <= most && block.fits(facts)).then_some(block)
 }
 
 /// [`estimate`] for `kernels/matmul_warpgroup.cu` and at most two blocks of rows: what they wait for are

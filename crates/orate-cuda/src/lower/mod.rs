@@ -112,6 +112,7 @@ pub(crate) fn op_kernel<'op>(
         return K::one("heads", heads::work);
     }
     match op {
+        Op::MatMul { weight: w, epilogue: e } if is_narrow(op) => K::one("dot", |o| narrow::dot(o, w, e)),
         Op::MatMul { weight: w, epilogue: e } => K::one(gemm(policy, w), |o| matmul::work(o, w, e, None)),
         Op::Conv1d { weight: w, epilogue: e, geometry: g } if is_narrow(op) => {
             K::one("conv-narrow", |o| narrow::work(o, w, e, g))
@@ -233,6 +234,10 @@ pub(crate) fn rounding(
             Rounding { writes: output.shape.last().is_multiple_of(4), ..Rounding::default() }
         }
         Op::Slice { .. } => Rounding { widens: true, ..Rounding::default() },
+        Op::AddBias { .. } => Rounding { writes: facts.arch >= TENSOR_ARCH, ..Rounding::default() },
+        Op::RelativeScores { heads, .. } => {
+            attention::rounding_of_scores(inputs[0].shape.dims(), *heads, policy, facts)
+        }
         Op::Attention { heads, scale, mask, relative, bias, follows_weights } => attention::Attention {
             heads: *heads,
             scale: *scale,
@@ -449,6 +454,44 @@ mod tests {
                 assert!(functions.contains(&"copy_bf16"), "{functions:?}");
                 assert!(programs.contains(&"conv_warpgroup-bf16"), "{programs:?}");
                 assert_eq!(stored, 2, "both Snakes: {}", plan.explain(None));
+            }
+        }
+    }
+
+    /// Of Chatterbox's encoder, with positions relative to the query.
+    #[test]
+    fn attention_of_relative_positions_is_of_warpgroups() {
+        for (rows, precision) in
+            [(352, Precision::F16), (704, Precision::F16), (704, Precision::Bf16), (704, Precision::F32)]
+        {
+            let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
+            let mut g = Graph::new("encoder");
+            let x = g.input("x", DType::F32, [1, rows, 512]).expect("declares");
+            let offsets = g.input("offsets", DType::F32, [1, 2 * rows - 1, 512]).expect("declares");
+            let vector = |name: &str| Weight::named(name, [512]);
+            let matrix = |name: &str| Weight::named(name, [512, 512]);
+            let norm = Norm { weight: vector("gain"), bias: vector("shift"), eps: 1e-5 };
+            let y = g.layer_norm(x, norm).expect("builds");
+            let q = g.matmul(y, matrix("q")).expect("builds");
+            let [k, v] = ["k", "v"].map(|name| g.linear(y, matrix(name), vector(name)).expect("builds"));
+            let [of_keys, of_offsets] = ["u", "w"].map(|name| g.add_bias(q, vector(name)).expect("builds"));
+            let p = g.matmul(offsets, matrix("p")).expect("builds");
+            let scores = g.relative_scores(of_offsets, p, 8, 0.125).expect("builds");
+            let (mask, relative) = (AttentionMask::None, None);
+            let op =
+                Op::Attention { heads: 8, scale: 0.125, mask, relative, bias: true, follows_weights: true };
+            let y = g.biased_attention(op, [of_keys, k, v, scores], None).expect("builds");
+            let y = g.matmul(y, matrix("out")).expect("builds");
+            g.output("y", y).expect("declares");
+            let weights = orate_testing::RandomWeights::of_graph(&g, 1);
+            let plan = Plan::compile(g, &target).expect("compiles");
+            let mut bank = WeightBank::default();
+            bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+            let functions: Vec<&str> =
+                lower(&plan, &bank, &target.policy, &target.facts).iter().map(|(_, w)| w.function).collect();
+            for wanted in ["relative_scores_warpgroup_64", "attention_warpgroup_64_biased"] {
+                let is_there = functions.contains(&wanted);
+                assert_eq!(is_there, precision == Precision::F16, "{functions:?}: {}", plan.explain(None));
             }
         }
     }

@@ -4,18 +4,23 @@ use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use orate_graph::{Activation, Factor, Shape, Weight};
 
+/// Index, among the words, of the type of the result.
+const TYPE: usize = 8;
+
 /// A pointwise op on x, y and scale; `c` is the width of a row.
 fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usize) -> Work {
     Work {
         pointers: vec![x, y, scale, Pointer::Null, Pointer::Null, Pointer::Null, out],
-        words: vec![kind, shape.len() as u32, c as u32, 1, 0, 0, bits(1.0), bits(1.0)],
+        words: vec![kind, shape.len() as u32, c as u32, 1, 0, 0, bits(1.0), bits(1.0), 0],
         ..Work::each("elementwise", "pointwise", shape.len())
     }
 }
 
 pub(super) fn add_bias(o: &Operands<'_>, bias: &Weight) -> Work {
     let shape = o.out_shape();
-    pointwise(0, [o.x(0), o.dense(bias), Pointer::Null, o.out()], shape, shape.last())
+    let mut work = pointwise(0, [o.x(0), o.dense(bias), Pointer::Null, o.out()], shape, shape.last());
+    work.words[TYPE] = cache_type(o.out_type());
+    work
 }
 
 pub(super) fn affine(o: &Operands<'_>, scale: &Weight, shift: &Weight) -> Work {

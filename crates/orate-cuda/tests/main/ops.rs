@@ -241,6 +241,32 @@ fn transformer([rows, time]: [usize; 2]) -> Case {
     Case::new(format!("transformer, {rows} times {time} rows"), g).with("lens", lens)
 }
 
+/// Attention of Chatterbox's encoder, with positions relative to the query.
+fn encoder([batch, time]: [usize; 2]) -> Case {
+    let name = format!("relative positions of {batch} × {time}");
+    let mut g = Graph::new(&name);
+    let x = g.input("x", DType::F32, [batch, time, 512]).expect("declares");
+    let offsets = g.input("offsets", DType::F32, [1, 2 * time - 1, 512]).expect("declares");
+    let lens = g.input("lens", DType::I32, [batch]).expect("declares");
+    let y = (|| {
+        let vector = |name: &str| Weight::named(name, [512]);
+        let matrix = |name: &str| Weight::named(name, [512, 512]);
+        let y = g.layer_norm(x, Norm { weight: vector("gain"), bias: vector("shift"), eps: 1e-5 })?;
+        let q = g.matmul(y, matrix("q"))?;
+        let (k, v) = (g.linear(y, matrix("k"), vector("bk"))?, g.linear(y, matrix("v"), vector("bv"))?);
+        let (of_keys, of_offsets) = (g.add_bias(q, vector("u"))?, g.add_bias(q, vector("w"))?);
+        let p = g.matmul(offsets, matrix("p"))?;
+        let scores = g.relative_scores(of_offsets, p, 8, 0.125)?;
+        let (mask, relative) = (AttentionMask::None, None);
+        let op = Op::Attention { heads: 8, scale: 0.125, mask, relative, bias: true, follows_weights: true };
+        let y = g.biased_attention(op, [of_keys, k, v, scores], Some(lens))?;
+        g.matmul(y, matrix("out"))
+    })();
+    g.output("y", y.expect("builds")).expect("declares");
+    let lens: Vec<i32> = (0..batch).map(|row| (time - 7 * row) as i32).collect();
+    Case::new(name, g).with("lens", lens)
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn values_of_16_bits() {
@@ -254,6 +280,10 @@ fn values_of_16_bits() {
             let is = |v: Value| plan.info(v).dtype == dtype;
             plan.steps().iter().filter(|s| is(s.node.output)).count()
         };
+        let positioned = [[1, 352], [2, 203], [1, 128]].map(encoder);
+        // The norm and, in f16 only, queries twice, keys, values and the result.
+        let least = if precision == Precision::F16 { 6 } else { 1 };
+        assert!(!has_warpgroups || stored(&positioned[0]) >= least, "{precision}");
         let mut cases: Vec<Case> = [[2, 700], [1, 300], [5, 193], [1, 129], [4, 600]].map(transformer).into();
         assert!(!has_warpgroups || stored(&cases[0]) == 10, "norms, joined matmuls, attention, hidden");
         let plan = Plan::compile(cases[0].graph.clone(), &device).expect("all ops have kernels");
@@ -262,6 +292,7 @@ fn values_of_16_bits() {
             if has_warpgroups { vec![6, 4] } else { vec![] }
         );
         // Of each of four layers of matmuls and the attention.
+        cases.extend(positioned);
         cases.iter_mut().for_each(|case| case.tolerance += 15.0 * rounding);
         let report = check_all(&OnDevice(&device), &cases);
         println!("{precision}: {report}");

@@ -203,7 +203,7 @@ fn attention(
         mask: AttentionMask::None,
         relative: None,
         bias: true,
-        follows_weights: false,
+        follows_weights: true,
     };
     let y = g.biased_attention(op, [q, k, v, scores], lens)?;
     w.linear(g, y, "linear_out", [d, d])
