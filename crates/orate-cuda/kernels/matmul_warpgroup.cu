@@ -109,7 +109,7 @@ DEVICE void product_in_groups(const Args& a) {
         if (i < steps) load(w[i], 0, 0, i);
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
 
-    // Registers have room for so many rows in 16 bits only.
+    // With a reach of 64, only rows stored in 16 bits fit into registers.
     bool is_rounded = REACH > 8 || a.halves & 1;
     if (blocks > 1) cluster_arrive();
     wait_for_previous();
