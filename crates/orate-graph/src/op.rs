@@ -347,7 +347,8 @@ pub enum Op {
     },
     /// q `[B, T, H·D]`, p `[1, 2T − 1, H·D]` → `[B, H, T, T]`: scores of relative positions, for the bias of
     /// an attention. Row r of p stands for a key T − 1 − r rows before its query. For each head, query i and
-    /// key j: `scale · q[i] · p[T − 1 − i + j]`.
+    /// key j: `scale · q[i] · p[T − 1 − i + j]`. Where weights are `f16`, a device may round both operands,
+    /// too.
     RelativeScores {
         /// Heads.
         heads: usize,
