@@ -70,7 +70,7 @@ impl PrecisionPolicy {
     pub fn of(&self, weight: &Weight) -> Precision {
         let name = weight.first_name().unwrap_or_default();
         let any = |patterns: &[String]| patterns.iter().any(|p| name_matches(p, name));
-        if (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny) {
+        if (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny) && !weight.is_exact() {
             let precision = self.stored.get(name).copied().unwrap_or(self.precision);
             precision.fitting(weight.shape().dims().first().copied().unwrap_or(1))
         } else {
@@ -172,6 +172,8 @@ mod tests {
         assert_eq!(of("tts.ae.convnext.0"), Precision::F16);
         assert_eq!(of("tts.ae.head.layer1"), Precision::F32);
         assert_eq!(of("tts.ttl.x"), Precision::F32);
+        let exact = Weight::named("tts.ae.convnext.0", [1, 1]).exact().transpose();
+        assert_eq!(policy.of(&exact), Precision::F32, "whatever the policy is");
         assert_eq!(policy.to_string(), "f16 for tts.ae.* but not for *.head.*");
         assert_eq!("bf16".parse(), Ok(Precision::Bf16));
     }

@@ -35,6 +35,8 @@ enum Kind {
     Tanh,
     Exp,
     AtLeast(f32),
+    /// The same, and never rounded.
+    Exact,
     Permute(Vec<usize>),
     /// First axis in reverse.
     Flip,
@@ -133,6 +135,16 @@ impl Weight {
     /// `max(x, least)`
     pub fn at_least(&self, least: f32) -> Weight {
         self.map(Kind::AtLeast(least))
+    }
+
+    /// The same tensor, by which f32 is multiplied in f32 whatever format others have.
+    pub fn exact(&self) -> Weight {
+        self.map(Kind::Exact)
+    }
+
+    /// Whether [`Weight::exact`] is part of the expression.
+    pub fn is_exact(&self) -> bool {
+        self.0.kind == Kind::Exact || self.0.parts.iter().any(Weight::is_exact)
     }
 
     /// Output axis `i` is axis `perm[i]`.
@@ -295,6 +307,7 @@ impl Weight {
             Kind::Tanh => map(part(0)?, |x| f64::from(x).tanh() as f32),
             Kind::Exp => map(part(0)?, |x| f64::from(x).exp() as f32),
             Kind::AtLeast(least) => map(part(0)?, |x| x.max(*least)),
+            Kind::Exact => part(0)?,
             Kind::Permute(perm) => {
                 let t = part(0)?;
                 let strides = perm.iter().map(|p| t.strides[*p]).collect();
@@ -357,6 +370,7 @@ impl fmt::Display for Weight {
             Kind::Tanh => write!(f, "tanh({})", part(0)),
             Kind::Exp => write!(f, "exp({})", part(0)),
             Kind::AtLeast(x) => write!(f, "max({}, {x})", part(0)),
+            Kind::Exact => write!(f, "exact({})", part(0)),
             Kind::Permute(perm) => write!(f, "{}⟨{perm:?}⟩", part(0)),
             Kind::Flip => write!(f, "flip({})", part(0)),
             Kind::Rows(first) => write!(f, "{}[{first} … {}]", part(0), first + self.shape().dims()[0]),
@@ -610,6 +624,7 @@ mod tests {
         assert_eq!(value(&s.scale(0.05).exp()), [1.648_721_2, std::f32::consts::E, 4.481_689]);
         assert_eq!(value(&s.scale(0.05).tanh()), [0.462_117_17, 0.761_594_2, 0.905_148_27]);
         assert_eq!(value(&s.at_least(15.0)), [15., 20., 30.]);
+        assert_eq!(value(&s.exact()), [10., 20., 30.]);
         assert_eq!(value(&a.flip()), [4., 5., 6., 1., 2., 3.]);
         assert_eq!(value(&a.rows(1, 1)), [4., 5., 6.]);
         assert_eq!(value(&a.transpose().rows(1, 2)), [2., 5., 3., 6.]);

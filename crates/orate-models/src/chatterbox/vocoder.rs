@@ -153,16 +153,19 @@ fn normed(w: &Scope<'_>, name: &str, shape: [usize; 3]) -> Conv {
     Conv::of(w.name(name), weight(w, name, shape), w.bias(name, shape[0]))
 }
 
-/// `[1, T, 80]` → `[1, T, 1]`, in Hz.
+/// `[1, T, 80]` → `[1, T, 1]`, in Hz. Phases add it up, so what rounding to 16 bits makes of it would be heard
+/// where parts of speech join.
 fn pitch(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value) -> Result<Value> {
     let (mut x, mut inputs) = (mel, MEL);
     for i in 0..PITCH_LAYERS {
-        let conv = normed(w, &format!("condnet.{}", 2 * i), [c.pitch_width, inputs, 3]);
+        let name = format!("condnet.{}", 2 * i);
+        let weight = weight(w, &name, [c.pitch_width, inputs, 3]).exact();
+        let conv = Conv::of(w.name(&name), weight, w.bias(&name, c.pitch_width));
         x = conv.centered(g, x, 1)?;
         x = g.activate(x, Activation::Elu)?;
         inputs = c.pitch_width;
     }
-    let x = w.linear(g, x, "classifier", [c.pitch_width, 1])?;
+    let x = g.linear(x, w.matrix("classifier", c.pitch_width, 1).exact(), w.bias("classifier", 1))?;
     g.activate(x, Activation::PRelu(Weight::fill(-1.0, [1]))) // absolute value
 }
 
