@@ -15,7 +15,7 @@ struct Args {
     float scale;
     int seen, group;    // seen 0: all; `group` heads of q share one head of k and v
     int shift, stream;  // stream: `first` counts rows before the queries
-    int halves;         // whether `out` is stored in 16 bits; only where q, k and v are
+    int type;           // of `out`, as in `store_as`; 16 bits only where q, k and v have them
 };
 
 // Starts an asynchronous copy of 16 bytes to shared memory, or writes zeros.

@@ -207,8 +207,7 @@ DEVICE void attend(const Args& a) {
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
             float x = factor * acc[n][2 * r], y = factor * acc[n][2 * r + 1];
-            if (a.halves) *(u32*)((u16*)a.out + at + 8 * n) = halves(x, y);
-            else *(float2*)(a.out + at + 8 * n) = make_float2(x, y);
+            store_as(a.type, a.out, at + 8 * n, make_float2(x, y));
         }
     }
 }

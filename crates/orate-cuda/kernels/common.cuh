@@ -223,6 +223,20 @@ DEVICE void store_as(int type, float* out, size_t at, float4 y) {
     *(float4*)(out + at) = y;
 }
 
+// The same of two numbers.
+DEVICE void store_as(int type, float* out, size_t at, float2 y) {
+#if __CUDA_ARCH__ >= 800
+    u32 both;
+    if (type == 1) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y.y), "f"(y.x));
+    else if (type == 2) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y.y), "f"(y.x));
+    if (type) {
+        *(u32*)((u16*)out + at) = both;
+        return;
+    }
+#endif
+    *(float2*)(out + at) = y;
+}
+
 // The same of one number.
 DEVICE void store_as(int type, float* out, size_t at, float y) {
 #if __CUDA_ARCH__ >= 800

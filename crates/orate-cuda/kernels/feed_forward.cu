@@ -13,6 +13,9 @@
 // rows come to all blocks by way of the second-level cache, since only so they are written once. Weights are
 // read once for ROWS rows.
 //
+// The first layer of a block has no such launch before it. Its norm and `next` are one, too, in which each block
+// norms all rows of its channels itself.
+//
 // The next kernel is not let start before the end: attention has nothing to do until then, and its blocks
 // would crowd on the few multiprocessors that are free.
 
@@ -62,12 +65,6 @@ DEVICE void copy_16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(there), "l"(from));
 }
 DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-DEVICE void multiply(float (&c)[4][4], const uint4& left, u64 right) { multiply_32(c, left, right); }
-DEVICE void multiply(float (&c)[6][4], const uint4& left, u64 right) { multiply_48(c, left, right); }
-DEVICE void multiply(float (&c)[8][4], const uint4& left, u64 right) {
-    multiply_64<ADD, ROWS_OF_K>(c, left, right);
-}
 
 // Weights of 16 channels with STEPS steps along K, from step `first` on; K has DEPTH_STEPS.
 template <int DEPTH_STEPS>
@@ -120,9 +117,10 @@ DEVICE void store_pairs(const float (&acc)[ROWS / 8][4], int lane, Store store) 
         }
 }
 
-// Norms a row, of which a lane has four channels of each half, and puts it, rounded, where all blocks read
-// it, in the order of operands.
-DEVICE void put_normed(const float (&y)[8], const float* norm, float eps, u16* to, int lane) {
+// Norms a row, of which a lane has four channels of each half, and calls put(channel, halves) for eight of
+// them, rounded, in the order of operands.
+template <typename Put>
+DEVICE void put_normed(const float (&y)[8], const float* norm, float eps, int lane, Put put) {
     float sum = 0.0f, squares = 0.0f, v[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) sum += y[i];
@@ -153,8 +151,13 @@ DEVICE void put_normed(const float (&y)[8], const float* norm, float eps, u16* t
     other.x = __shfl_xor_sync(0xffffffffu, upper ? near.x : far.x, 2);
     other.y = __shfl_xor_sync(0xffffffffu, upper ? near.y : far.y, 2);
     uint2 begin = upper ? other : near, end = upper ? far : other;
-    int at = (upper ? WIDTH / 2 : 0) + lane / 4 * 16 + lane % 2 * 8;
-    *(uint4*)(to + at) = make_uint4(begin.x, begin.y, end.x, end.y);
+    int channel = (upper ? WIDTH / 2 : 0) + lane / 4 * 16 + lane % 2 * 8;
+    put(channel, make_uint4(begin.x, begin.y, end.x, end.y));
+}
+
+// The same, where all blocks read it.
+DEVICE void give_normed(const float (&y)[8], const float* norm, float eps, int lane, u16* to) {
+    put_normed(y, norm, eps, lane, [&](int channel, uint4 v) { *(uint4*)(to + channel) = v; });
 }
 
 // Copies the normed rows of all blocks to shared memory.
@@ -173,6 +176,68 @@ DEVICE void bring_normed(char* to, const u16* from, int start_row, int rows) {
 
 DEVICE float4 four_of(const float* y) { return make_float4(y[0], y[1], y[2], y[3]); }
 DEVICE void add_four(float* y, float4 x) { y[0] += x.x, y[1] += x.y, y[2] += x.z, y[3] += x.w; }
+
+// The 16 channels of `next` that a warp has of a tile of 64.
+DEVICE int sixteen_of_next(u32 rank, int tile, int warp) {
+    return rank * (NEXT_OF_BLOCK / 16) + 4 * tile + warp;
+}
+
+// Multiplies normed rows by a block's part of `next`, whose first weights are in w: 64 channels for each
+// warpgroup, and again for each two of them, which share K. `sums` and `half` are for what is on its way.
+template <int ROWS>
+DEVICE void project(const Args& a, uint4 (&w)[2][STEPS], const char* normed, float* sums, float* half,
+                    u32 rank, int start_row) {
+    int lane = threadIdx.x % 32, group = threadIdx.x / OF_GROUP, warp = threadIdx.x % OF_GROUP / 32;
+    float acc[ROWS / 8][4] = {};
+    start<ROWS>(acc, w[1], normed);
+    start<ROWS>(acc, w[0], normed + 2 * ROWS * 128);
+    wait_for_products<1>();
+    keep(w[1]);
+    int shared_tile = 4 + group / 2;
+    load<WIDTH / 16>(w[1], a.next, sixteen_of_next(rank, shared_tile, warp), group % 2 * STEPS, lane);
+    wait_for_products<0>();
+    keep(w[0]), keep(acc);
+    u16* staged = (u16*)sums;
+    auto stage = [&](int tile) {
+        float bias[2] = {};
+        if (a.next_bias) {
+            const float* from = a.next_bias + rank * NEXT_OF_BLOCK + tile * PIECE + warp * 16 + lane / 4;
+            bias[0] = from[0], bias[1] = from[8];
+        }
+#pragma unroll
+        for (int j = 0; j < ROWS / 8; j++)
+            acc[j][0] += bias[0], acc[j][1] += bias[0], acc[j][2] += bias[1], acc[j][3] += bias[1];
+        store_pairs<ROWS>(acc, lane, [&](int row, int channel, u32 word) {
+            *(u32*)(staged + row * NEXT_STRIDE + tile * PIECE + warp * 16 + channel) = word;
+        });
+    };
+    stage(group);
+    clear(acc);
+    start<ROWS>(acc, w[1], normed + group % 2 * 2 * ROWS * 128);
+    wait_for_products<0>();
+    keep(w[1]), keep(acc);
+    // The second half of K comes by way of memory that had x.
+    half += group / 2 * ROWS * SUMS + warp * 16;
+    if (group % 2)
+        each_sum(acc, lane, [&](int row, int channel, float& sum) { half[row * SUMS + channel] = sum; });
+    __syncthreads();
+    if (group % 2 == 0) {
+        each_sum(acc, lane, [&](int row, int channel, float& sum) { sum += half[row * SUMS + channel]; });
+        stage(shared_tile);
+    }
+    __syncthreads();
+    constexpr int CHUNKS = NEXT_OF_BLOCK / 8;
+#pragma unroll 3
+    for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
+        int row = i / CHUNKS, chunk = i % CHUNKS * 8;
+        if (start_row + row >= a.rows) break;
+        int channel = rank * NEXT_OF_BLOCK + chunk, second = a.parts[0] + a.parts[1];
+        int part = channel < a.parts[0] ? 0 : channel < second ? a.parts[0] : second;
+        int width = (channel < a.parts[0] ? a.parts[0] : channel < second ? second : NEXT) - part;
+        u16* to = a.results + (size_t)part * a.rows + (size_t)(start_row + row) * width + (channel - part);
+        *(uint4*)to = *(const uint4*)(staged + row * NEXT_STRIDE + chunk);
+    }
+}
 
 template <int ROWS>
 DEVICE void feed_forward(const Args& a) {
@@ -268,7 +333,7 @@ DEVICE void feed_forward(const Args& a) {
             add_four(y + 4 * i, *(const float4*)(residual + from));
             *(float4*)place = four_of(y + 4 * i);
         }
-        if (row < a.rows) put_normed(y, vectors + FIRST_WEIGHT * WIDTH, a.first_eps, a.normed[0] + at, lane);
+        if (row < a.rows) give_normed(y, vectors + FIRST_WEIGHT * WIDTH, a.first_eps, lane, a.normed[0] + at);
     }
     cluster_arrive();
     load<WIDTH / 16>(w[0], a.up, rank * 16 + 4 * group + warp, STEPS, lane);
@@ -327,8 +392,8 @@ DEVICE void feed_forward(const Args& a) {
     // If there is no next layer, weights are read for nothing.
     bool goes_on = a.next;
     const uint4* next = goes_on ? a.next : a.up;
-    int own_next = goes_on ? rank * (NEXT_OF_BLOCK / 16) + warp : 0;
-    load<WIDTH / 16>(w[1], next, own_next + 4 * group, 0, lane);
+    int own_next = goes_on ? sixteen_of_next(rank, group, warp) : 0;
+    load<WIDTH / 16>(w[1], next, own_next, 0, lane);
     cluster_wait();
     if (has_row) {
         float y[8] = {};
@@ -344,64 +409,61 @@ DEVICE void feed_forward(const Args& a) {
                 *(float4*)(a.z + at + 4 * lane + WIDTH / 2 * i) = four_of(y + 4 * i);
         }
         if (goes_on && row < a.rows)
-            put_normed(y, vectors + SECOND_WEIGHT * WIDTH, a.second_eps, a.normed[1] + at, lane);
+            give_normed(y, vectors + SECOND_WEIGHT * WIDTH, a.second_eps, lane, a.normed[1] + at);
     }
     if (!goes_on) return;
     cluster_arrive();
-    load<WIDTH / 16>(w[0], next, own_next + 4 * group, STEPS, lane);
+    load<WIDTH / 16>(w[0], next, own_next, STEPS, lane);
     cluster_wait();
     bring_normed<ROWS>(normed, a.normed[1], start_row, a.rows);
 
-    // next: 64 channels for each warpgroup, and again for each two of them, which share K.
-    clear(acc);
-    start<ROWS>(acc, w[1], normed);
-    start<ROWS>(acc, w[0], normed + 2 * PIECE_BYTES);
-    wait_for_products<1>();
-    keep(w[1]);
-    int shared_tile = 4 + group / 2;
-    load<WIDTH / 16>(w[1], next, own_next + 4 * shared_tile, group % 2 * STEPS, lane);
-    wait_for_products<0>();
-    keep(w[0]), keep(acc);
-    u16* staged = (u16*)sums;
-    auto stage = [&](int tile) {
-        float bias[2] = {};
-        if (a.next_bias) {
-            const float* from = a.next_bias + rank * NEXT_OF_BLOCK + tile * PIECE + warp * 16 + g;
-            bias[0] = from[0], bias[1] = from[8];
-        }
+    project<ROWS>(a, w, normed, sums, inbox, rank, start_row);
+}
+
+// The norm of x, here `residual`, and `next`.
+template <int ROWS>
+DEVICE void projection(const Args& a) {
+    extern __shared__ float4 shared4[];
+    char* normed = lines_in(shared4);
+    float *sums = (float*)(normed + 4 * ROWS * 128), *half = sums + 4 * ROWS * SUMS;
+    u32 rank = blockIdx.z;
+    int lane = threadIdx.x % 32, group = threadIdx.x / OF_GROUP, warp = threadIdx.x % OF_GROUP / 32;
+    int start_row = blockIdx.y * ROWS;
+    uint4 w[2][STEPS];
+    int own_next = sixteen_of_next(rank, group, warp);
+    load<WIDTH / 16>(w[1], a.next, own_next, 0, lane);
+    load<WIDTH / 16>(w[0], a.next, own_next, STEPS, lane);
+    if (threadIdx.x == 0) bring_near(a.later[3], a.later_bytes[3]);
+    float* norm = half + 2 * ROWS * SUMS;
+    if (threadIdx.x < 2 * WIDTH / 4) {
+        const float* from = a.vectors[SECOND_WEIGHT + threadIdx.x / (WIDTH / 4)];
+        ((float4*)norm)[threadIdx.x] = ((const float4*)from)[threadIdx.x % (WIDTH / 4)];
+    }
+    __syncthreads();
+    wait_for_previous();
+    constexpr int OF_WARP = ROWS * 32 / THREADS;
+    float y[OF_WARP][8];
 #pragma unroll
-        for (int j = 0; j < ROWS / 8; j++)
-            acc[j][0] += bias[0], acc[j][1] += bias[0], acc[j][2] += bias[1], acc[j][3] += bias[1];
-        store_pairs<ROWS>(acc, lane, [&](int row, int channel, u32 word) {
-            *(u32*)(staged + row * NEXT_STRIDE + tile * PIECE + warp * 16 + channel) = word;
+    for (int i = 0; i < OF_WARP; i++) {
+        int row = min(start_row + (int)threadIdx.x / 32 + THREADS / 32 * i, a.rows - 1);
+        const float4* from = (const float4*)(a.residual + (size_t)row * WIDTH) + lane;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float4 four = from[j * (WIDTH / 8)];
+            y[i][4 * j] = four.x, y[i][4 * j + 1] = four.y, y[i][4 * j + 2] = four.z, y[i][4 * j + 3] = four.w;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < OF_WARP; i++) {
+        int row = threadIdx.x / 32 + THREADS / 32 * i;
+        put_normed(y[i], norm, a.second_eps, lane, [&](int channel, uint4 v) {
+            char* piece = normed + channel / PIECE * (ROWS * 128);
+            *(uint4*)(piece + chunk_at(row, channel % PIECE / 8)) = v;
         });
-    };
-    stage(group);
-    clear(acc);
-    start<ROWS>(acc, w[1], normed + group % 2 * 2 * PIECE_BYTES);
-    wait_for_products<0>();
-    keep(w[1]), keep(acc);
-    // The second half of K comes by way of memory that had x.
-    float* half = inbox + group / 2 * ROWS * SUMS + warp * 16;
-    if (group % 2)
-        each_sum(acc, lane, [&](int row, int channel, float& sum) { half[row * SUMS + channel] = sum; });
-    __syncthreads();
-    if (group % 2 == 0) {
-        each_sum(acc, lane, [&](int row, int channel, float& sum) { sum += half[row * SUMS + channel]; });
-        stage(shared_tile);
     }
+    publish();
     __syncthreads();
-    constexpr int CHUNKS = NEXT_OF_BLOCK / 8;
-#pragma unroll 3
-    for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
-        int row = i / CHUNKS, chunk = i % CHUNKS * 8;
-        if (start_row + row >= a.rows) break;
-        int channel = rank * NEXT_OF_BLOCK + chunk, second = a.parts[0] + a.parts[1];
-        int part = channel < a.parts[0] ? 0 : channel < second ? a.parts[0] : second;
-        int width = (channel < a.parts[0] ? a.parts[0] : channel < second ? second : NEXT) - part;
-        u16* to = a.results + (size_t)part * a.rows + (size_t)(start_row + row) * width + (channel - part);
-        *(uint4*)to = *(const uint4*)(staged + row * NEXT_STRIDE + chunk);
-    }
+    project<ROWS>(a, w, normed, sums, half, rank, start_row);
 }
 
 #undef KERNEL
@@ -411,5 +473,13 @@ DEVICE void feed_forward(const Args& a) {
 KERNEL(feed_forward_32, 32)
 KERNEL(feed_forward_48, 48)
 KERNEL(feed_forward_64, 64)
+
+#undef KERNEL
+#define KERNEL(NAME, ROWS) \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) NAME(const Args a) { projection<ROWS>(a); }
+
+KERNEL(projection_32, 32)
+KERNEL(projection_48, 48)
+KERNEL(projection_64, 64)
 
 #endif

@@ -58,7 +58,8 @@ struct Args {
     int gated;
     float eps;
     int zeros;   // whether rows beyond the ends are zeros
-    int halves;  // for warpgroups: 1 if x is stored in 16 bits, 2 if the result is, or both
+    // For warpgroups: whether x is stored in 16 bits, and twice the type of the result, as in `store_as`.
+    int halves;
 };
 
 // For 32 channels by 16 of K: loads of weights per thread, and 16-byte operands that it multiplies.

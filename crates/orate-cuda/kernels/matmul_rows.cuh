@@ -5,9 +5,9 @@ template <bool PARTS, bool HALVES>
 struct Results {
     float4 bias, row, frequency, gain;
     float* out;
-    u16* rounded;  // or null
     const float* residual;
-    int n, end, stride, activation;
+    // That of results is as in `store_as`.
+    int n, end, stride, activation, type;
     float slope;
     bool snakes;
 
@@ -18,8 +18,8 @@ struct Results {
         frequency = four(snakes ? a.norm : 0, n, end), gain = four(snakes ? a.shift : 0, n, end);
         row = four(a.row ? a.row + (size_t)min((u64)a.row_count - 1, *a.row_index) * end : 0, n, end);
         size_t at = (size_t)part.first * a.rows + (n - part.first);
-        out = a.out + at, stride = part.width;
-        rounded = HALVES && a.halves & 2 ? (u16*)a.out + at : 0;
+        type = HALVES ? a.halves / 2 : 0, stride = part.width;
+        out = type ? (float*)((u16*)a.out + at) : a.out + at;
         activation = n < a.first ? a.activation : NONE, slope = activation == PRELU ? *a.slope : 0.0f;
     }
 
@@ -48,8 +48,8 @@ struct Results {
 
     __device__ __forceinline__ void write(int r, const float (&y)[4]) const {
 #if PRECISION >= 2 && __CUDA_ARCH__ >= 800
-        if (HALVES && rounded) {
-            *(uint2*)(rounded + (size_t)r * stride) = make_uint2(halves(y[0], y[1]), halves(y[2], y[3]));
+        if (HALVES && type) {
+            store_as(type, out, (size_t)r * stride, make_float4(y[0], y[1], y[2], y[3]));
             return;
         }
 #endif

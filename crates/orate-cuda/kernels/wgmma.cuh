@@ -109,6 +109,13 @@ DEVICE void multiply_128(float (&c)[16][4], const uint4& left, u64 right) {
 #undef FOUR
 #undef OPERAND
 
+// Adds by as many rows as `c` has.
+DEVICE void multiply(float (&c)[4][4], const uint4& left, u64 right) { multiply_32(c, left, right); }
+DEVICE void multiply(float (&c)[6][4], const uint4& left, u64 right) { multiply_48(c, left, right); }
+DEVICE void multiply(float (&c)[8][4], const uint4& left, u64 right) {
+    multiply_64<ADD, ROWS_OF_K>(c, left, right);
+}
+
 // Writes a warp's sums, 16 channels by 8 · COUNT rows, to rows of WIDTH floats in shared memory.
 template <int WIDTH, int COUNT>
 DEVICE void put_sums(float* to, const float (&acc)[COUNT][4]) {

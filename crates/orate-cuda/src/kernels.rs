@@ -249,14 +249,30 @@ pub(crate) fn chain_program(precision: Precision, kept: Option<DType>) -> Option
     }
 }
 
-/// What a transformer layer computes after its attention, of 32, 48 or 64 rows at a time, on Hopper.
-pub(crate) const FEED_FORWARD: [&str; 3] = ["feed_forward_32", "feed_forward_48", "feed_forward_64"];
+/// What a transformer layer computes after its attention, of 32, 48 or 64 rows at a time, on Hopper; then what
+/// the first of such layers computes before its attention.
+pub(crate) const FEED_FORWARD: [[&str; 3]; 2] = [
+    ["feed_forward_32", "feed_forward_48", "feed_forward_64"],
+    ["projection_32", "projection_48", "projection_64"],
+];
 
 /// Name of the program with [`FEED_FORWARD`] for weights in this precision; only those of 16 bits have one.
 pub(crate) fn feed_forward_program(precision: Precision) -> Option<&'static str> {
     match precision {
         Precision::F16 => Some("feed_forward-f16"),
         Precision::Bf16 => Some("feed_forward-bf16"),
+        _ => None,
+    }
+}
+
+/// A convolution of 32, 48 or 64 rows at a time with the layer norm that follows, on Hopper.
+pub(crate) const CONV_NORM: [&str; 3] = ["conv_norm_32", "conv_norm_48", "conv_norm_64"];
+
+/// Name of the program with [`CONV_NORM`] for weights in this precision; only those of 16 bits have one.
+pub(crate) fn conv_norm_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("conv_norm-f16"),
+        Precision::Bf16 => Some("conv_norm-bf16"),
         _ => None,
     }
 }
@@ -278,6 +294,8 @@ fn is_there(function: &str, arch: u32) -> bool {
             RELATIVE_SCORES_WARPGROUP,
             CHAIN,
             "feed_forward",
+            "projection",
+            "conv_norm",
         ]) =>
         {
             false
@@ -443,8 +461,11 @@ fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
         let name = chain_program(precision, Some(kept))?;
         Some(Source { name, text, options: precision_options(precision), functions: &[CHAIN] })
     };
+    // Encoders have operands in f16 instead of bf16.
+    let of_encoders = (precision == Precision::Bf16).then(|| attention_sources(Precision::F16));
     product_sources(precision)
         .chain(attention_sources(precision))
+        .chain(of_encoders.into_iter().flatten())
         .chain([DType::F32, DType::F16, DType::BF16].into_iter().filter_map(chain))
 }
 
@@ -467,7 +488,7 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     };
     let tall = program(tall_program(precision), with!("matmul_tall.cu"), &[TALL]);
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
-    let of_warpgroups = with!("wgmma.cuh" | "matmul_warpgroup.cu");
+    let of_warpgroups = with!("wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu");
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
     let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);
     let layers = concat!(
@@ -475,8 +496,16 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
         include_str!("../kernels/wgmma.cuh"),
         include_str!("../kernels/feed_forward.cu")
     );
-    let layers = program(feed_forward_program(precision), layers, &FEED_FORWARD);
-    [source].into_iter().chain(tall).chain(wide).chain(warpgroup).chain(conv).chain(layers)
+    let layers = program(feed_forward_program(precision), layers, FEED_FORWARD.as_flattened());
+    let normed = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/wgmma.cuh"),
+        include_str!("../kernels/pieces.cuh"),
+        include_str!("../kernels/conv_norm.cu")
+    );
+    let normed = program(conv_norm_program(precision), normed, &CONV_NORM);
+    let of_layers = layers.into_iter().chain(normed);
+    [source].into_iter().chain(tall).chain(wide).chain(warpgroup).chain(conv).chain(of_layers)
 }
 
 /// The compiler, opened on first use.
@@ -615,7 +644,7 @@ impl Kernels {
         let nvrtc = LateNvrtc::new();
         let mut sources: Vec<Source> = sources_of(Precision::F32).collect();
         for source in precisions.iter().copied().filter(|p| *p != Precision::F32).flat_map(sources_of) {
-            // Formats of blocks share attention.
+            // Formats share attention.
             if !sources.iter().any(|s| s.name == source.name) {
                 sources.push(source);
             }

@@ -1,17 +1,19 @@
-//! What a transformer layer computes after its attention as one launch of `kernels/feed_forward.cu`.
+//! What a transformer layer computes after its attention as one launch of `kernels/feed_forward.cu`, and a
+//! convolution with the norm of its result as one of `kernels/conv_norm.cu`.
 
-use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS};
+use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, half_of, halves};
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{
-    FEED_FORWARD, WARPGROUP_ARCH, feed_forward_program, product_program, warpgroup_program,
+    CONV_NORM, FEED_FORWARD, WARPGROUP_ARCH, conv_norm_program, conv_program, feed_forward_program,
+    product_program, warpgroup_program,
 };
-use orate_graph::{FeedForward, Plan, Precision, Run};
+use orate_graph::{DType, FeedForward, Plan, Precision, Run};
 use std::ops::Range;
 
 /// Sizes of the kernel: those of Chatterbox's estimator.
 pub(super) const SIZES: FeedForward =
-    FeedForward { rows: [128, 8192], width: 256, attended: 512, hidden: 1024, next: 1536 };
+    FeedForward { rows: [128, 8192], width: 256, taps: 3, attended: 512, hidden: 1024, next: 1536 };
 
 /// Blocks of a cluster, and threads of a block.
 const BLOCKS: u32 = 4;
@@ -40,39 +42,99 @@ pub(crate) fn layers(plan: &Plan, works: &[(usize, Work)], facts: &Facts) -> Vec
     let layer = |run: &Run| {
         let begin = works.partition_point(|(step, _)| *step < run.steps.start);
         let end = works.partition_point(|(step, _)| *step < run.steps.end);
-        (end - begin == run.steps.len()).then(|| build(works, begin..end, facts)).flatten()
+        let all = begin..end;
+        if all.len() != run.steps.len() {
+            return None;
+        }
+        let inside: Vec<&Work> = works[all.clone()].iter().map(|(_, w)| w).collect();
+        let work = match &inside[..] {
+            [conv, norm] if norm.program == "layer_norm" => normed_convolution(conv, norm, facts),
+            _ => feed_forward(&inside, facts),
+        };
+        work.map(|work| Layer { works: all, work })
     };
     plan.runs().iter().filter_map(layer).collect()
 }
 
-fn build(works: &[(usize, Work)], range: Range<usize>, facts: &Facts) -> Option<Layer> {
-    let inside: Vec<&Work> = works[range.clone()].iter().map(|(_, w)| w).collect();
-    let [out, first, up, down, rest @ ..] = &inside[..] else { return None };
-    let next = rest.get(1);
+/// Which of [`TILES`] is best for some sequences of `time` rows: as few rows as leave all clusters room at a
+/// time. Some multiprocessors lack neighbors for another cluster.
+fn tile(sequences: u32, time: u32, facts: &Facts) -> usize {
+    let places = (facts.multiprocessors / BLOCKS).saturating_sub(1).max(1);
+    let fits = TILES.iter().position(|tile| sequences * time.div_ceil(*tile) <= places);
+    fits.unwrap_or(TILES.len() - 1)
+}
+
+/// A convolution and the norm of its rows.
+fn normed_convolution(conv: &Work, norm: &Work, facts: &Facts) -> Option<Work> {
     let precision = [Precision::F16, Precision::Bf16].into_iter().find(|p| {
-        let is_of =
-            |work: &Work| [Some(product_program(*p)), warpgroup_program(*p)].contains(&Some(work.program));
-        [out, up, down].into_iter().chain(next).all(|work| is_of(work))
+        let programs = [Some(product_program(*p)), warpgroup_program(*p), conv_program(*p)];
+        programs.contains(&Some(conv.program))
+    })?;
+    let [rows, _, _, _, time, channels, _, left, ..] = conv.words[..] else { return None };
+    let [_, eps, _, stored, activation, row_count] = norm.words[..] else { return None };
+    let [zeros, halves] = *conv.words.last_chunk()?;
+    let choice = tile(rows / time, time, facts);
+    let tile = TILES[choice];
+    let pieces = SIZES.width / 64 * 128 * (tile as usize + 8);
+    let sums = 4 * 4 * tile as usize * SUMS;
+    Some(Work {
+        program: conv_norm_program(precision)?,
+        function: CONV_NORM[choice],
+        grid: [1, rows / time * time.div_ceil(tile), BLOCKS],
+        threads: THREADS,
+        shared: (pieces + sums + 4 * 16 * tile as usize + super::cuts::LINES) as u32,
+        cluster: BLOCKS,
+        pointers: [0, 1, 2]
+            .map(|i| conv.pointers[i])
+            .into_iter()
+            .chain(norm.pointers[1..].iter().copied())
+            .chain([conv.pointers[NEXT_WEIGHTS]])
+            .collect(),
+        words: vec![
+            conv.words[NEXT_BYTES],
+            row_count,
+            time,
+            channels,
+            left,
+            zeros,
+            halves,
+            stored,
+            activation,
+            eps,
+        ],
+        weight_bytes: 0,
+    })
+}
+
+/// What follows attention, what comes before that of the next layer, or both.
+fn feed_forward(inside: &[&Work], facts: &Facts) -> Option<Work> {
+    let (after, before) = inside.split_at(if inside.len() == 2 { 0 } else { 4 });
+    let [out, first, up, down] = [0, 1, 2, 3].map(|i| after.get(i));
+    let [second, next] = [0, 1].map(|i| before.get(i));
+    let matmuls = [out, up, down, next];
+    let precision = [Precision::F16, Precision::Bf16].into_iter().find(|p| {
+        let programs = [Some(product_program(*p)), warpgroup_program(*p)];
+        matmuls.iter().flatten().all(|work| programs.contains(&Some(work.program)))
     })?;
     // What the kernel reads and writes in 16 bits is stored so.
-    let halves = |work: &Work| work.words.last().copied();
-    let is_stored =
-        [(*out, 1), (*up, 3), (*down, 1)].into_iter().all(|(work, how)| halves(work) == Some(how))
-            && next.is_none_or(|work| halves(work) == Some(3));
-    if !is_stored {
+    let half = half_of(precision)?;
+    let stored = [DType::F32, half, DType::F32, half];
+    let is_stored = |(work, out): (&Option<&&Work>, DType)| {
+        work.is_none_or(|work| work.words.last() == Some(&halves(half, out)))
+    };
+    if !matmuls.iter().zip(stored).all(is_stored) {
         return None;
     }
-    let second = rest.first();
     let pointer = |work: Option<&&Work>, i: usize| work.map_or(Pointer::Null, |work| work.pointers[i]);
-    let matmuls = [Some(out), Some(up), Some(down), next];
-    let vectors =
-        [(Some(out), 2), (Some(first), 1), (Some(first), 2), (Some(down), 2), (second, 1), (second, 2)];
-    let made = [(Some(first), 3), (second, 3), (Some(down), 7), (next, 7)];
-    let pointers = [(Some(out), 0), (Some(out), 4)]
+    let vectors = [(out, 2), (first, 1), (first, 2), (down, 2), (second, 1), (second, 2)];
+    let made = [(first, 3), (second, 3), (down, 7), (next, 7)];
+    // A projection alone reads what its norm reads.
+    let residual = if out.is_some() { (out, 4) } else { (second, 0) };
+    let pointers = [(out, 0), residual]
         .into_iter()
         .chain(matmuls.map(|work| (work, 1)))
         .chain(vectors)
-        .chain([(Some(up), 2), (next, 2)])
+        .chain([(up, 2), (next, 2)])
         .chain(made)
         .chain(matmuls.map(|work| (work, NEXT_WEIGHTS)))
         .map(|(work, i)| pointer(work, i))
@@ -80,28 +142,29 @@ fn build(works: &[(usize, Work)], range: Range<usize>, facts: &Facts) -> Option<
     let bytes = matmuls.map(|work| work.map_or(0, |work| work.words[NEXT_BYTES]));
     let parts = next.map_or([0; 2], |work| [work.words[11], work.words[7]]);
     let eps = |work: Option<&&Work>| work.map_or(0, |work| work.words[1]);
-    let rows = out.words[0];
-    // As few rows as leave all clusters room at a time; some multiprocessors lack neighbors for another one.
-    let places = (facts.multiprocessors / BLOCKS).saturating_sub(1).max(1);
-    let fits = TILES.iter().position(|tile| rows.div_ceil(*tile) <= places);
-    let choice = fits.unwrap_or(TILES.len() - 1);
+    let rows = out.or(next)?.words[0];
+    let choice = tile(1, rows, facts);
     let tile = TILES[choice];
     let tile_rows = tile as usize;
-    let operands = 2 * tile_rows * (SIZES.attended + SIZES.width + SIZES.hidden / BLOCKS as usize);
     let sums = 4 * 4 * tile_rows * SUMS;
-    let own = 4 * (tile_rows / BLOCKS as usize + VECTORS) * SIZES.width;
-    let work = Work {
+    let (function, cluster, shared) = if out.is_some() {
+        let operands = 2 * tile_rows * (SIZES.attended + SIZES.width + SIZES.hidden / BLOCKS as usize);
+        let own = 4 * (tile_rows / BLOCKS as usize + VECTORS) * SIZES.width;
+        (FEED_FORWARD[0][choice], BLOCKS, operands + sums + own)
+    } else {
+        (FEED_FORWARD[1][choice], 1, 2 * tile_rows * SIZES.width + sums + sums / 2 + 4 * 2 * SIZES.width)
+    };
+    Some(Work {
         program: feed_forward_program(precision)?,
-        function: FEED_FORWARD[choice],
+        function,
         grid: [1, rows.div_ceil(tile), BLOCKS],
         threads: THREADS,
-        shared: (operands + sums + own + super::cuts::LINES) as u32,
-        cluster: BLOCKS,
+        shared: (shared + super::cuts::LINES) as u32,
+        cluster,
         pointers,
-        words: [rows, eps(Some(first)), eps(second)].into_iter().chain(bytes).chain(parts).collect(),
+        words: [rows, eps(first), eps(second)].into_iter().chain(bytes).chain(parts).collect(),
         weight_bytes: 0,
-    };
-    Some(Layer { works: range, work })
+    })
 }
 
 #[cfg(test)]
@@ -113,7 +176,9 @@ mod tests {
         work::Span,
     };
     use crate::weights::WeightBank;
-    use orate_graph::{Activation, AttentionMask, DType, Graph, Norm, Op, PrecisionPolicy, Value, Weight};
+    use orate_graph::{
+        Activation, AttentionMask, ConvGeometry, DType, Graph, Norm, Op, PrecisionPolicy, Value, Weight,
+    };
     use orate_testing::RandomWeights;
 
     /// Two layers of the estimator of Chatterbox; `watched` is an output, too.
@@ -166,18 +231,23 @@ mod tests {
 
     #[test]
     fn what_follows_attention_is_one_launch() {
-        for (rows, function, tiles) in
-            [(704, FEED_FORWARD[0], 22), (1408, FEED_FORWARD[1], 30), (2000, FEED_FORWARD[2], 32)]
-        {
+        for (rows, choice, tiles) in [(704, 0, 22), (1408, 1, 30), (2000, 2, 32)] {
             let (works, found) = layers_of(graph(rows, None), Precision::Bf16, 90);
-            // Norm, projection, attention of each; the second projection is part of the first launch.
+            // Norm, projection, attention of each; the second projection is part of the launch before.
             let parts: Vec<_> = found.iter().map(|layer| layer.works.clone()).collect();
-            assert_eq!(parts, [3..9, 10..14], "{} launches", works.len());
-            let last = &found[1].work;
-            assert_eq!((last.function, last.grid), (function, [1, tiles, 4]));
+            assert_eq!(parts, [0..2, 3..9, 10..14], "{} launches", works.len());
+            let [projection, both, last] = &found[..] else { unreachable!() };
+            let last = &last.work;
+            let [function, of_first] = FEED_FORWARD.map(|tiles| tiles[choice]);
+            assert_eq!((last.function, last.grid, last.cluster), (function, [1, tiles, 4], 4));
             assert!(last.shared <= facts(90).shared);
-            assert_eq!((last.pointers[5], found[0].work.pointers[5] != Pointer::Null), (Pointer::Null, true));
-            for layer in &found {
+            assert_eq!((last.pointers[5], both.work.pointers[5] != Pointer::Null), (Pointer::Null, true));
+            let first = &projection.work;
+            assert_eq!((first.function, first.grid, first.cluster), (of_first, last.grid, 1));
+            let [read, made] =
+                [(1, 4 * 256), (17, 2 * 1536)].map(|(i, n)| Span::of(first.pointers[i], rows * n));
+            assert!(!read.zip(made).expect("are in memory").0.overlaps(&made.expect("is in memory")));
+            for layer in &found[1..] {
                 let p = &layer.work.pointers;
                 let place = |i: usize, bytes: usize| Span::of(p[i], rows * bytes);
                 // Blocks of other rows still read the first two.
@@ -193,10 +263,39 @@ mod tests {
     }
 
     #[test]
+    fn a_convolution_and_its_norm_are_one_launch() {
+        let layers_of_block = |shape: [usize; 2], precision, is_read_twice: bool| {
+            let mut g = Graph::new("block");
+            let x = g.input("x", DType::F32, [shape[0], shape[1], 256]).expect("declares");
+            let geometry = ConvGeometry::causal(3, 1).with_zeros();
+            let y = g.conv1d(x, Weight::named("conv", [3 * 256, 256]), geometry).expect("builds");
+            let y = g.add_bias(y, Weight::named("bias", [256])).expect("builds");
+            let [weight, bias] = ["gain", "shift"].map(|name| Weight::named(name, [256]));
+            let z = g.layer_norm(y, Norm { weight, bias, eps: 1e-5 }).expect("builds");
+            let z = g.activate(z, Activation::Mish).expect("builds");
+            let z = if is_read_twice { g.add(y, z).expect("builds") } else { z };
+            g.output("z", z).expect("declares");
+            layers_of(g, precision, 90).1
+        };
+        for (shape, choice, tiles) in [([1, 704], 0, 22), ([2, 704], 1, 30), ([16, 100], 2, 32)] {
+            let found = layers_of_block(shape, Precision::Bf16, false);
+            let [Layer { works, work }] = &found[..] else { panic!("{} launches", found.len()) };
+            assert_eq!((works.clone(), work.function, work.grid), (0..2, CONV_NORM[choice], [1, tiles, 4]));
+            assert_eq!((work.words[2..5].to_vec(), work.words[7]), (vec![shape[1] as u32, 256, 2], 0));
+            assert!(work.shared <= facts(90).shared);
+            let places = [0, 5].map(|i| Span::of(work.pointers[i], 4 * 256 * shape[0] * shape[1]));
+            let [Some(x), Some(z)] = places else { panic!("{:?}", work.pointers) };
+            assert!(!x.overlaps(&z));
+        }
+        assert!(layers_of_block([1, 704], Precision::F32, false).is_empty());
+        assert!(layers_of_block([1, 704], Precision::F16, true).is_empty(), "a value that others read");
+    }
+
+    #[test]
     fn other_rows_formats_and_devices_have_launches_for_each_step() {
         let count = |rows, watched, precision, arch| layers_of(graph(rows, watched), precision, arch).1.len();
-        assert_eq!(count(700, None, Precision::F16, 90), 2);
-        assert_eq!(count(700, Some("0.second"), Precision::F16, 90), 1, "a value that others read");
+        assert_eq!(count(700, None, Precision::F16, 90), 3);
+        assert_eq!(count(700, Some("0.second"), Precision::F16, 90), 3, "a value that others read");
         assert_eq!(count(100, None, Precision::F16, 90), 0, "too few rows");
         assert_eq!(count(9000, None, Precision::F16, 90), 0, "too many rows");
         assert_eq!(count(700, None, Precision::F32, 90), 0);

@@ -5,7 +5,7 @@ use super::cuts::{
     Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, block_instead, block_of_very_many, blocks,
     product_shared, tiling,
 };
-use super::operands::{Operands, activation_number};
+use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::{SNAKE, TENSOR_ARCH, conv_program, product_program, warpgroup_program};
@@ -120,7 +120,7 @@ pub(super) fn rounding(
     let mut widths = fused.parts.iter().map(|w| w.shape().last()).chain([layout.own]);
     dtype.map_or(Rounding::default(), |dtype| Rounding {
         reads: Some((1, dtype)),
-        writes: widths.all(|n| n.is_multiple_of(8)),
+        writes: if widths.all(|n| n.is_multiple_of(8)) { &super::COMPACT } else { &[] },
         widens: false,
     })
 }
@@ -132,6 +132,11 @@ pub(super) fn half_of(precision: Precision) -> Option<DType> {
         Precision::Bf16 => Some(DType::BF16),
         _ => None,
     }
+}
+
+/// How the kernels say which of operand and result are stored in 16 bits.
+pub(super) fn halves(x: DType, out: DType) -> u32 {
+    u32::from(x.is_compact()) + 2 * cache_type(out)
 }
 
 /// A matmul with everything fused into it, or a convolution.
@@ -164,7 +169,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let eps = norm.map_or(0.0, |norm| norm.eps);
     let activation = if fused.snake.is_some() { SNAKE } else { activation_number(e.activation.as_ref()) };
     let zeros = u32::from(g.edges == Edges::Zero);
-    let halves = u32::from(o.dtype(0).is_compact()) + 2 * u32::from(o.out_type().is_compact());
+    let halves = halves(o.dtype(0), o.out_type());
     let (own, gated) = (layout.own as u32, u32::from(fused.gated));
     let numbers = [activation, table_rows as u32, own, gated, bits(eps), zeros, halves];
     let work = product(precision, layout.source, layout.tiling, pointers, sizes, numbers);

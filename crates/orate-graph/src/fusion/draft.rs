@@ -60,6 +60,8 @@ pub struct FeedForward {
     pub rows: [usize; 2],
     /// Channels of the layer.
     pub width: usize,
+    /// Taps of convolutions between layers.
+    pub taps: usize,
     /// Channels of the attention's result.
     pub attended: usize,
     /// Channels of the hidden layer.

@@ -1,5 +1,6 @@
 //! What a transformer layer computes after its attention, and the projection of the next layer's → a run of
-//! launches that a target can make one.
+//! launches that a target can make one. So are the projection of a first layer, which follows no other, and a
+//! convolution with the norm of its result.
 //!
 //! The launches stay as they are, so that each can be run and timed alone; memory keeps apart what the run
 //! reads, what it makes, and what its parts exchange.
@@ -11,9 +12,12 @@ pub(super) fn run(d: &mut Draft<'_>, sizes: &FeedForward) {
     let order: Vec<usize> = (0..d.launches.len()).filter(|i| d.launches[*i].is_some()).collect();
     let mut at = 0;
     while at < order.len() {
-        let found = length(d, sizes, &order[at..]);
+        let rest = &order[at..];
+        let is_pair = || is_projection(d, sizes, rest) || is_normed_convolution(d, sizes, rest);
+        let found = length(d, sizes, rest).or_else(|| is_pair().then_some(2));
         if let Some(n) = found {
-            let norms = [1, 4].into_iter().filter(|i| *i < n).map(|i| order[at + i]);
+            // Pairs exchange nothing by way of memory.
+            let norms = [1, 4].into_iter().filter(|i| n > 2 && *i < n).map(|i| order[at + i]);
             let scratch = norms.filter_map(|i| Some(d.launches[i].as_ref()?.output)).collect();
             d.runs.push(Run { steps: order[at]..order[at + n - 1] + 1, scratch });
         }
@@ -21,33 +25,66 @@ pub(super) fn run(d: &mut Draft<'_>, sizes: &FeedForward) {
     }
 }
 
+/// Whether only these launches read a result.
+fn are_readers(d: &Draft<'_>, v: Value, all: &[&Launch]) -> bool {
+    let readers = d.readers.get(&v).map_or(&[][..], |r| r);
+    let is_one = |node: &usize| all.iter().any(|l| l.nodes.contains(node) || l.parts.contains(node));
+    d.is_free(v) && readers.iter().all(is_one)
+}
+
+fn is_norm(d: &Draft<'_>, launch: &Launch) -> bool {
+    matches!(d.op(launch.node), Op::LayerNorm(_)) && launch.fused == Default::default()
+}
+
+/// Whether the first two of the launches are the norm and the projection of a layer.
+fn is_projection(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) -> bool {
+    let launch = |i: usize| d.launches[*order.get(i)?].as_ref();
+    let Some((norm, next)) = launch(0).zip(launch(1)) else { return false };
+    let shape = d.graph.shape(norm.output);
+    let parts: usize = next.fused.parts.iter().map(|w| w.shape().last()).sum();
+    is_norm(d, norm)
+        && (shape.last() == sizes.width && (sizes.rows[0]..=sizes.rows[1]).contains(&shape.rows()))
+        && is_matmul(d, next, false, false)
+        && next.inputs == [norm.output]
+        && (next.fused.norm.is_none() && !next.fused.gated && next.fused.row.is_none())
+        && d.graph.shape(next.output).last() + parts == sizes.next
+        && are_readers(d, norm.output, &[next])
+}
+
+/// Whether the first two of the launches are a convolution and the layer norm of its result.
+fn is_normed_convolution(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) -> bool {
+    let launch = |i: usize| d.launches[*order.get(i)?].as_ref();
+    let Some((conv, norm)) = launch(0).zip(launch(1)) else { return false };
+    let Op::Conv1d { geometry: g, epilogue: e, .. } = d.op(conv.node) else { return false };
+    let [shape, of_x] = [conv.output, conv.inputs[0]].map(|v| d.graph.shape(v));
+    (g.taps, g.dilation) == (sizes.taps, 1)
+        && !g.has_history()
+        && (!e.residual && e.activation.is_none() && conv.fused == Default::default())
+        && [shape, of_x].iter().all(|shape| shape.last() == sizes.width)
+        && (sizes.rows[0]..=sizes.rows[1]).contains(&shape.rows())
+        && matches!(d.op(norm.node), Op::LayerNorm(_))
+        && norm.inputs[0] == conv.output
+        && are_readers(d, conv.output, &[norm])
+}
+
 /// How many of the launches are what follows attention: four, or six with the projection of the next layer.
 fn length(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) -> Option<usize> {
     let launch = |i: usize| d.launches[*order.get(i)?].as_ref();
     let (out, up, down) = (launch(0)?, launch(2)?, launch(3)?);
     let shape = |v: Value| d.graph.shape(v);
-    // Results that only these launches read.
-    let are_readers = |v: Value, all: &[&Launch]| {
-        let readers = d.readers.get(&v).map_or(&[][..], |r| r);
-        let is_one = |node: &usize| all.iter().any(|l| l.nodes.contains(node) || l.parts.contains(node));
-        d.is_free(v) && readers.iter().all(is_one)
-    };
-    let is_norm = |l: &Launch, x: Value| {
-        matches!(d.op(l.node), Op::LayerNorm(_)) && l.fused == Default::default() && l.inputs[0] == x
-    };
     let is_plain = |l: &Launch| l.fused == Default::default();
 
     let first = launch(1)?;
     let is_feed_forward = is_matmul(d, out, true, false)
-        && is_norm(first, out.output)
+        && (is_norm(d, first) && first.inputs[0] == out.output)
         && is_matmul(d, up, false, true)
         && is_matmul(d, down, true, false)
         && [out, up, down].into_iter().all(is_plain)
         && (up.inputs[0], down.inputs[0]) == (first.output, up.output)
         && down.inputs.last() == Some(&out.output)
-        && are_readers(out.output, &[first, down])
-        && are_readers(first.output, &[up])
-        && are_readers(up.output, &[down]);
+        && are_readers(d, out.output, &[first, down])
+        && are_readers(d, first.output, &[up])
+        && are_readers(d, up.output, &[down]);
     if !is_feed_forward {
         return None;
     }
@@ -58,15 +95,8 @@ fn length(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) -> Option<usize> 
         return None;
     }
 
-    let goes_on = launch(4).zip(launch(5)).is_some_and(|(second, next)| {
-        let parts: usize = next.fused.parts.iter().map(|w| w.shape().last()).sum();
-        is_norm(second, down.output)
-            && is_matmul(d, next, false, false)
-            && next.inputs == [second.output]
-            && (next.fused.norm.is_none() && !next.fused.gated && next.fused.row.is_none())
-            && shape(next.output).last() + parts == sizes.next
-            && are_readers(second.output, &[next])
-    });
+    let goes_on = launch(4).is_some_and(|second| second.inputs[0] == down.output)
+        && is_projection(d, sizes, &order[4..]);
     Some(if goes_on { 6 } else { 4 })
 }
 

@@ -12,8 +12,8 @@ pub struct Rounding {
     /// Number of leading operands that the kernel rounds as it reads them, and the type. It can read them
     /// stored in this type, all of them or none. A convolution that rounds x rounds its history, too.
     pub reads: Option<(usize, DType)>,
-    /// Whether the result may be stored in a 16-bit type, provided that the operands of `reads` are.
-    pub writes: bool,
+    /// The 16-bit types in which the result may be stored, provided that the operands of `reads` are.
+    pub writes: &'static [DType],
     /// Whether the kernel can read its operand stored in a 16-bit type, and store it in f32.
     pub widens: bool,
 }
@@ -57,8 +57,15 @@ pub(super) fn run(d: &mut Draft<'_>, rounding_of: &RoundingOf<'_>) {
                 forbidden.insert(whole);
             }
         }
-        let made = l.fused.heads.iter().map(|h| h.out).chain((!rounding.writes).then_some(l.output));
+        let made = l.fused.heads.iter().map(|h| h.out);
         forbidden.extend(l.fused.values().chain(made).map(|v| d.whole(v).0));
+    }
+    for (launch, rounding) in d.launches.iter().zip(&roundings) {
+        let Some(l) = launch else { continue };
+        let whole = d.whole(l.output).0;
+        if types.get(&whole).is_none_or(|dtype| !rounding.writes.contains(dtype)) {
+            forbidden.insert(whole);
+        }
     }
     types.retain(|v, _| d.is_temporary(*v) && !forbidden.contains(v));
 

@@ -532,7 +532,8 @@ fn norms_activate_and_add_a_row() {
     assert_eq!(plan(8, slope, false)[0], "LayerNorm", "no kernel has its slope");
 }
 
-/// Matmuls and attention round what they read, and store so what they make; norms do only the latter.
+/// Matmuls and attention round what they read, and store so what they make; norms do only the latter, in
+/// either type. With a bias, attention rounds to f16.
 struct Rounds;
 
 impl Target for Rounds {
@@ -551,10 +552,15 @@ impl Target for Rounds {
     fn rounding(&self, op: &Op, _: &[&ValueInfo], _: &ValueInfo, _: &Fused) -> Rounding {
         let reads = match op {
             Op::MatMul { .. } => Some((1, DType::BF16)),
-            Op::Attention { .. } => Some((3, DType::BF16)),
+            Op::Attention { bias, .. } => Some((3, if *bias { DType::F16 } else { DType::BF16 })),
             _ => None,
         };
-        Rounding { reads, writes: reads.is_some() || matches!(op, Op::LayerNorm(_)), widens: false }
+        let writes: &[DType] = match op {
+            Op::LayerNorm(_) => &[DType::F16, DType::BF16],
+            _ if reads.is_some() => &[DType::BF16],
+            _ => &[],
+        };
+        Rounding { reads, writes, widens: false }
     }
 }
 
@@ -592,6 +598,26 @@ fn values_that_all_readers_round_are_stored_so() {
         g.output("y", y).expect("declares");
     });
     assert_eq!(types, [BF16, BF16, BF16, F32], "norm, joined matmuls, attention, matmul");
+}
+
+#[test]
+fn a_value_is_f32_if_its_kernel_cannot_store_the_type_of_its_readers() {
+    use DType::{BF16, F16, F32};
+    let types = |is_projected: bool| {
+        stored(|g, x| {
+            let scores = g.input("scores", F32, [2, 2, 6, 6]).expect("declares");
+            let y = normed(g, x);
+            let q = if is_projected { matmul(g, y, "q") } else { y };
+            let (mask, relative) = (AttentionMask::None, None);
+            let op =
+                Op::Attention { heads: 2, scale: 1.0, mask, relative, bias: true, follows_weights: true };
+            let y = g.biased_attention(op, [q, q, q, scores], None).expect("builds");
+            let y = matmul(g, y, "out");
+            g.output("y", y).expect("declares");
+        })
+    };
+    assert_eq!(types(false), [F16, BF16, F32], "norm, attention, matmul");
+    assert_eq!(types(true), [BF16, F32, F32, F32], "a matmul stores bf16, and attention reads f16");
 }
 
 #[test]
