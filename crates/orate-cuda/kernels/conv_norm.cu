@@ -1,5 +1,5 @@
-// A convolution, as defined in `matmul.cu`, the layer norm of its rows, an activation, and a row that is added,
-// for many rows on Hopper:
+// A convolution, as defined in `matmul.cu`, the layer norm of its rows, an activation, and a row that is
+// added, for many rows on Hopper:
 //
 //   out = f(norm(conv(x) + bias)) + row          [rows, 256], x [rows, 256], three taps without dilation
 //

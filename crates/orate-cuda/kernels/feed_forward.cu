@@ -13,8 +13,8 @@
 // rows come to all blocks by way of the second-level cache, since only so they are written once. Weights are
 // read once for ROWS rows.
 //
-// The first layer of a block has no such launch before it. Its norm and `next` are one, too, in which each block
-// norms all rows of its channels itself.
+// The first layer of a block has no such launch before it. Its norm and `next` are one, too, in which each
+// block norms all rows of its channels itself.
 //
 // The next kernel is not let start before the end: attention has nothing to do until then, and its blocks
 // would crowd on the few multiprocessors that are free.
@@ -450,7 +450,8 @@ DEVICE void projection(const Args& a) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             float4 four = from[j * (WIDTH / 8)];
-            y[i][4 * j] = four.x, y[i][4 * j + 1] = four.y, y[i][4 * j + 2] = four.z, y[i][4 * j + 3] = four.w;
+            y[i][4 * j] = four.x, y[i][4 * j + 1] = four.y;
+            y[i][4 * j + 2] = four.z, y[i][4 * j + 3] = four.w;
         }
     }
 #pragma unroll

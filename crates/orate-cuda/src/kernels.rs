@@ -249,8 +249,8 @@ pub(crate) fn chain_program(precision: Precision, kept: Option<DType>) -> Option
     }
 }
 
-/// What a transformer layer computes after its attention, of 32, 48 or 64 rows at a time, on Hopper; then what
-/// the first of such layers computes before its attention.
+/// What a transformer layer computes after its attention, of 32, 48 or 64 rows at a time, on Hopper; then
+/// what the first of such layers computes before its attention.
 pub(crate) const FEED_FORWARD: [[&str; 3]; 2] = [
     ["feed_forward_32", "feed_forward_48", "feed_forward_64"],
     ["projection_32", "projection_48", "projection_64"],

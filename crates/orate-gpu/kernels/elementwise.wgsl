@@ -8,7 +8,7 @@
 //   MASK     x where the row's time is below its length, else 0
 //   otherwise the activation
 //
-// One thread per element.
+// One thread per element, or with FOUR for four of a row, whose length and places are multiples of four.
 
 struct Params {
     x: u32,
@@ -26,10 +26,46 @@ struct Params {
 }
 
 var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
-@group(1) @binding(1) var<storage, read> vectors: array<f32>;
+//@ if FOUR
+alias Number = vec4<f32>;
+const SHIFT = 2u;
+//@ else
+alias Number = f32;
+const SHIFT = 0u;
+//@ end
+@group(0) @binding(0) var<storage, read_write> memory: array<Number>;
+@group(1) @binding(1) var<storage, read> vectors: array<Number>;
 
 //@ include activation
+
+fn other(i: u32) -> Number {
+    return memory[(p.other >> SHIFT) + i];
+}
+
+// Those of the first and of the second vector.
+fn first_of(i: u32) -> Number {
+    return vectors[(p.weight >> SHIFT) + i % p.c];
+}
+
+fn second_of(i: u32) -> Number {
+    return vectors[(p.second >> SHIFT) + i % p.c];
+}
+
+fn squares_of_sines(x: Number) -> Number {
+//@ if FOUR
+    return Number(squared_sine(x.x), squared_sine(x.y), squared_sine(x.z), squared_sine(x.w));
+//@ else
+    return squared_sine(x);
+//@ end
+}
+
+fn activated(x: Number, slope: f32) -> Number {
+//@ if FOUR
+    return Number(activate(x.x, slope), activate(x.y, slope), activate(x.z, slope), activate(x.w, slope));
+//@ else
+    return activate(x, slope);
+//@ end
+}
 
 @compute @workgroup_size(256)
 fn main(
@@ -41,44 +77,49 @@ fn main(
     if i >= p.n {
         return;
     }
-    let x = memory[p.x + i];
+    let x = memory[(p.x >> SHIFT) + i];
+    let to = (p.out >> SHIFT) + i;
 //@ if ADD
-    memory[p.out + i] = x + memory[p.other + i];
+    memory[to] = x + other(i);
 //@ end
 //@ if ADD_ROW
-    memory[p.out + i] = x + memory[p.other + i % p.c];
+    memory[to] = x + other(i % p.c);
 //@ end
 //@ if BIAS
-    memory[p.out + i] = x + vectors[p.weight + i % p.c];
+    memory[to] = x + first_of(i);
 //@ end
 //@ if AFFINE
-    memory[p.out + i] = x * vectors[p.weight + i % p.c] + vectors[p.second + i % p.c];
+    memory[to] = x * first_of(i) + second_of(i);
 //@ end
 //@ if MUL
-    memory[p.out + i] = x * memory[p.other + i];
+    memory[to] = x * other(i);
 //@ end
 //@ if MUL_ROW
-    memory[p.out + i] = x * memory[p.other + i % p.c];
+    memory[to] = x * other(i % p.c);
 //@ end
 //@ if SNAKE
-    memory[p.out + i] = fma(vectors[p.second + i % p.c], squared_sine(vectors[p.weight + i % p.c] * x), x);
+    memory[to] = fma(second_of(i), squares_of_sines(first_of(i) * x), x);
 //@ end
 //@ if COMBINE
-    memory[p.out + i] = p.a * x + p.b * memory[p.other + i];
+    memory[to] = p.a * x + p.b * other(i);
 //@ end
 //@ if SCALE
-    memory[p.out + i] = p.a * x;
+    memory[to] = p.a * x;
 //@ end
 //@ if MASK
     let row = i / p.c;
     let len = bitcast<i32>(memory[p.other + row / p.time]);
-    memory[p.out + i] = select(0.0, x, i32(row % p.time) < len);
+    memory[to] = select(0.0, x, i32(row % p.time) < len);
 //@ end
 //@ if ACTIVATE
     var slope = 0.0;
 //@ if PRELU
+//@ if FOUR
+    slope = vectors[p.weight >> SHIFT].x;
+//@ else
     slope = vectors[p.weight];
 //@ end
-    memory[p.out + i] = activate(x, slope);
+//@ end
+    memory[to] = activated(x, slope);
 //@ end
 }

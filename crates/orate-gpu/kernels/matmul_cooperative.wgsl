@@ -13,6 +13,12 @@ enable wgpu_cooperative_matrix;
 //
 // Rows have 8 more elements in workgroup memory, to avoid bank conflicts. With EARLY, the values to add at
 // the end are read at the beginning.
+//
+// NORM: rows of x get an RMS norm. They are multiplied by its weight, and by BEFORE for the sake of f16, on
+// their way to workgroup memory, and results by the reciprocal root, which is known at the end.
+//
+// GATED: out = activation(x · first weight) · (x · second weight). Columns of a workgroup are fragments of
+// the first and of the second weight in turn, so CN is even.
 
 //@ include product
 //@ if BLOCKS
@@ -44,6 +50,19 @@ const MET_STRIDE = MET_COLS + 2u;
 var<workgroup> a_tile: array<vec4<f16>, ${BM} * A_STRIDE>;
 var<workgroup> b_tile: array<vec4<f16>, ${DEPTH} * B_STRIDE>;
 var<workgroup> sums: array<vec4<f32>, ${SPLIT} * MET_ROWS * MET_STRIDE>;
+
+//@ if NORM
+const BEFORE = 0.0625;
+// Threads that read a slice of a row; squares have one column more, to avoid bank conflicts.
+const OF_ROW = ${DEPTH}u / 4u;
+var<workgroup> squares: array<f32, ${BM}u * (OF_ROW + 1u)>;
+var<workgroup> roots: array<f32, ${BM}>;
+
+// Four elements of the norm's weight. Past the end, others are read.
+fn load_norm(k: u32) -> vec4<f32> {
+    return vectors[(p.norm + min(k, p.k - 4u)) >> 2u];
+}
+//@ end
 
 // Row and column, in the tile, of the four results at index `share` of the current sums.
 fn result(share: u32, i: u32, c: u32) -> vec2<u32> {
@@ -84,7 +103,7 @@ fn main(
     own_out = p.out + of_part(part, 0u, p.m * p.n, p.m * (p.n + p.n_1));
     let stride = (own_n + ${COLUMNS_PADDING}u - 1u) / ${COLUMNS_PADDING}u * ${COLUMNS_PADDING}u;
 //@ else
-    let first_col = workgroup.x * ${BN}u;
+    let first_col = workgroup.x * ${COLUMNS}u;
     let weight = p.weight;
     let stride = p.stride;
 //@ end
@@ -107,10 +126,17 @@ fn main(
 //@ for i B_LOADS
     let b_row_${i} = (lane + ${i}u * ${THREADS}u) / (${BN}u / 4u);
     let b_quad_${i} = (lane + ${i}u * ${THREADS}u) % (${BN}u / 4u);
-    let b_col_${i} = min(first_col + b_quad_${i} * 4u, stride - 4u) / 4u;
+//@ if GATED
+    let b_weight_${i} = select(weight, p.weight_1, b_quad_${i} / FRAGMENT4 % 2u == 1u);
+    let b_own_${i} = b_quad_${i} / (2u * FRAGMENT4) * FRAGMENT4 + b_quad_${i} % FRAGMENT4;
+//@ else
+    let b_weight_${i} = weight;
+    let b_own_${i} = b_quad_${i};
+//@ end
+    let b_col_${i} = min(first_col + b_own_${i} * 4u, stride - 4u) / 4u;
 //@ if BLOCKS
 //@ else
-    let b_from_${i} = (weight + b_row_${i} * stride) / 4u + b_col_${i};
+    let b_from_${i} = (b_weight_${i} + b_row_${i} * stride) / 4u + b_col_${i};
 //@ end
     let b_to_${i} = b_row_${i} * B_STRIDE + b_quad_${i};
 //@ end
@@ -122,13 +148,21 @@ fn main(
     let k_${u} = min(${u}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
 //@ if BLOCKS
-    var b_next_${u}_${i} = load_b(weight, k_${u} + b_row_${i}, b_col_${i}, stride);
+    var b_next_${u}_${i} = load_b(b_weight_${i}, k_${u} + b_row_${i}, b_col_${i}, stride);
 //@ else
     var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * (stride / 4u)];
 //@ end
 //@ end
 //@ for i A_LOADS
     var a_next_${u}_${i} = load_a(a_from_${i}, k_${u} + a_quad_${i} * 4u);
+//@ if NORM
+    var norm_next_${u}_${i} = load_norm(k_${u} + a_quad_${i} * 4u);
+//@ end
+//@ end
+//@ end
+//@ if NORM
+//@ for i A_LOADS
+    var square_${i} = 0.0;
 //@ end
 //@ end
 
@@ -156,7 +190,14 @@ fn main(
         {
             workgroupBarrier();
 //@ for i A_LOADS
+//@ if NORM
+            a_tile[a_to_${i}] = vec4<f16>(a_next_${u}_${i} * (norm_next_${u}_${i} * BEFORE));
+            square_${i} += select(
+                0.0, dot(a_next_${u}_${i}, a_next_${u}_${i}),
+                (slice + ${u}u) * ${DEPTH}u + a_quad_${i} * 4u < p.k);
+//@ else
             a_tile[a_to_${i}] = vec4<f16>(a_next_${u}_${i});
+//@ end
 //@ end
 //@ for i B_LOADS
 //@ if BLOCKS
@@ -169,13 +210,16 @@ fn main(
             let k = min(slice + ${u}u + ${AHEAD}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
 //@ if BLOCKS
-            b_next_${u}_${i} = load_b(weight, k + b_row_${i}, b_col_${i}, stride);
+            b_next_${u}_${i} = load_b(b_weight_${i}, k + b_row_${i}, b_col_${i}, stride);
 //@ else
             b_next_${u}_${i} = matrix[b_from_${i} + k * (stride / 4u)];
 //@ end
 //@ end
 //@ for i A_LOADS
             a_next_${u}_${i} = load_a(a_from_${i}, k + a_quad_${i} * 4u);
+//@ if NORM
+            norm_next_${u}_${i} = load_norm(k + a_quad_${i} * 4u);
+//@ end
 //@ end
 //@ for kk STEPS
 //@ for i FM
@@ -204,6 +248,20 @@ fn main(
 //@ end
     }
 
+//@ if NORM
+//@ for i A_LOADS
+    squares[a_row_${i} * (OF_ROW + 1u) + a_quad_${i}] = square_${i};
+//@ end
+    workgroupBarrier();
+    if lane < ${BM}u {
+        var all = 0.0;
+        for (var i = 0u; i < OF_ROW; i++) {
+            all += squares[lane * (OF_ROW + 1u) + i];
+        }
+        roots[lane] = inverseSqrt(all / f32(p.k) + p.eps) / BEFORE;
+    }
+//@ end
+
     // A column of fragments, or CN of them, of all subgroups at a time.
 //@ for i FM
 //@ for c MEETINGS
@@ -218,7 +276,26 @@ fn main(
 //@ for u SHARE
     {
         let share = lane + ${u}u * ${THREADS}u;
-        let at = result(share, ${i}u, ${c}u) + vec2<u32>(first_row, first_col);
+        let here = result(share, ${i}u, ${c}u);
+        let at = here + vec2<u32>(first_row, first_col);
+//@ if GATED
+        // The fragment after this one is of the second weight.
+        if share < MET_ROWS * MET_COLS && here.y / ${FRAGMENT}u % 2u == 0u {
+            let first = share / MET_COLS * MET_STRIDE + share % MET_COLS;
+            var sum = sums[first];
+            var by = sums[first + FRAGMENT4];
+//@ for g SPLIT_MORE
+            sum += sums[first + (${g}u + 1u) * MET_ROWS * MET_STRIDE];
+            by += sums[first + (${g}u + 1u) * MET_ROWS * MET_STRIDE + FRAGMENT4];
+//@ end
+//@ if NORM
+            sum *= roots[here.x];
+            by *= roots[here.x];
+//@ end
+            let col = first_col + here.y / (2u * ${FRAGMENT}u) * ${FRAGMENT}u + here.y % ${FRAGMENT}u;
+            finish_gated(sum, by, at.x, col);
+        }
+//@ else
         if share < MET_ROWS * MET_COLS {
 //@ if EARLY
             let bias = bias_${i}_${c}_${u};
@@ -232,8 +309,12 @@ fn main(
 //@ for g SPLIT_MORE
             sum += sums[first + (${g}u + 1u) * MET_ROWS * MET_STRIDE];
 //@ end
+//@ if NORM
+            sum *= roots[here.x];
+//@ end
             finish(sum, at.x, at.y, bias, residual);
         }
+//@ end
     }
 //@ end
 //@ end

@@ -1,6 +1,7 @@
 // Shared by matmuls: parameters, the operand x in f32, whose rows may be gathered from the taps of a
 // convolution, and the epilogue of sums. CONV, HISTORY, ZERO and ODD as in matmul.wgsl. With PARTS, x is
-// multiplied by several weights, which have no bias and residual.
+// multiplied by several weights, which have no bias and residual. With SNAKE, sums of a convolution with
+// their bias become x + gain · sin²(frequency · x).
 
 struct Params {
     x: u32,
@@ -20,7 +21,16 @@ struct Params {
     left: u32,
     // HISTORY
     history: u32,
-    // PARTS: offset and columns of two more weights, whose results follow. 0 columns: no such weight.
+//@ if SNAKE
+    frequency: u32,
+    gain: u32,
+//@ end
+//@ if NORM
+    norm: u32,
+    eps: f32,
+//@ end
+    // PARTS: offset and columns of two more weights, whose results follow. 0 columns: no such weight. GATED:
+    // offset of the weight whose products are multiplied by those of the first.
     weight_1: u32,
     n_1: u32,
     weight_2: u32,
@@ -142,6 +152,19 @@ fn load_residual(row: u32, col: u32) -> vec4<f32> {
     return r;
 }
 
+//@ if GATED
+fn finish_gated(sum: vec4<f32>, by: vec4<f32>, row: u32, col: u32) {
+    if row >= p.m || col >= p.n {
+        return;
+    }
+    var y = sum;
+//@ if ACTIVATE
+    y = vec4<f32>(activate(y.x, 0.0), activate(y.y, 0.0), activate(y.z, 0.0), activate(y.w, 0.0));
+//@ end
+    memory[(p.out + row * p.n + col) >> 2u] = y * by;
+}
+//@ end
+
 fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f32>) {
     if row >= p.m || col >= columns() {
         return;
@@ -160,6 +183,12 @@ fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f3
 //@ else
     y = activated;
 //@ end
+//@ end
+//@ if SNAKE
+    let angle = vectors[(p.frequency + col) >> 2u] * y;
+    let squares =
+        vec4<f32>(squared_sine(angle.x), squared_sine(angle.y), squared_sine(angle.z), squared_sine(angle.w));
+    y = fma(vectors[(p.gain + col) >> 2u], squares, y);
 //@ end
     y += residual;
     let at = first_result() + row * columns() + col;

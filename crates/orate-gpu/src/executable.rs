@@ -93,10 +93,12 @@ impl GpuExecutable {
         if plan.arena_bytes() as u64 > gpu.largest_buffer {
             return Err(gpu.out_of_memory(plan.arena_bytes() as u64));
         }
+        let began = Instant::now();
         let can = Abilities::of(&gpu);
         let wanted = wanted(&gpu, &plan, source);
         let groups = plan.weight_groups().iter().map(|group| kernels::group(group, can)).collect::<Vec<_>>();
         bank.fill(&gpu, &groups, &wanted, source)?;
+        let filled = began.elapsed();
         let mut calls: Vec<(usize, Call)> = vec![];
         let mut steps: Vec<Range<usize>> = vec![];
         for (i, (step, wanted)) in plan.steps().iter().zip(&wanted).enumerate() {
@@ -117,6 +119,7 @@ impl GpuExecutable {
                 // A lost device rejects all kernels.
                 Err(lost) => lost,
             })?;
+        tracing::debug!(plan = plan.name(), weights = ?filled, elapsed = ?began.elapsed(), "kernels are there");
         let ready = calls.into_iter().zip(pipelines).map(|((step, c), pipeline)| {
             debug_assert!(c.params.words.len() <= WORDS, "parameters of {}", c.variant.file);
             Ok(Ready {

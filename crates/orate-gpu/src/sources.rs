@@ -19,6 +19,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "attention_row_subgroup"
     "attention_tile"
     "cache_rows"
+    "conv_narrow"
     "copy"
     "depthwise_conv1d"
     "elementwise"

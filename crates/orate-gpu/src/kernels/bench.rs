@@ -199,7 +199,7 @@ fn tiles() {
                 continue;
             }
             let Tile { bm, bn, bk, tm, tn, split, ahead } = t;
-            let v = variant(t, element, true, false, None, &Epilogue::default());
+            let v = variant(t, element, true, false, None, (&Epilogue::default(), false));
             if let Some(us) = bench.time(v, s, [bm, bn]) {
                 rows.push((us, format!("{bm}x{bn}x{bk} {tm}x{tn} split {split} ahead {ahead}")));
             }
@@ -264,7 +264,7 @@ fn time_cooperative(shapes: &[Shape]) {
     for &s in shapes {
         let conv = (s.taps > 1).then_some(Edges::Repeat);
         let plain = super::matmul::tile(s.m, s.n, s.k);
-        let v = variant(plain, Element::F16, true, false, conv, &e);
+        let v = variant(plain, Element::F16, true, false, conv, (&e, false));
         let us = bench.time(v, s, [plain.bm, plain.bn]).expect("runs");
         let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
         let chosen = cooperative::tile_for([s.m, s.n, s.k], has);
@@ -274,7 +274,9 @@ fn time_cooperative(shapes: &[Shape]) {
             t.shared(has) <= bench.gpu.workgroup_bytes as usize
                 && s.k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has))
         });
-        let variant = |t: &cooperative::Tile| cooperative::variant((*t, has), Element::F16, conv, false, &e);
+        let variant = |t: &cooperative::Tile| {
+            cooperative::variant((*t, has), Element::F16, conv, Default::default(), &e)
+        };
         bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
         for t in candidates {
             let Some(us) = bench.time(variant(&t), s, t.results(has)) else { continue };

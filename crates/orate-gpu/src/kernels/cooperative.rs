@@ -1,6 +1,6 @@
 //! Matmuls on cooperative matrices: selection of the tile.
 
-use super::matmul::stored;
+use super::matmul::{gathered, stored};
 use super::operands::activation;
 use crate::adapters::Matrices;
 use crate::variant::Variant;
@@ -50,6 +50,27 @@ impl Tile {
         self.of_subgroup[1] / self.met
     }
 
+    /// The tile for gates, whose columns meet in pairs, and for norms, whose squares need room.
+    pub fn suited(self, gated: bool, norms: bool, has: Matrices) -> Tile {
+        let mut t = match self.of_subgroup {
+            _ if !gated && !norms => return self,
+            [2, 3] => Tile { met: 2, ..WIDE },
+            [1, 1] if gated => Tile { of_subgroup: [1, 2], met: 2, ..self },
+            _ if gated => Tile { met: 2, ..self },
+            _ => self,
+        };
+        while t.shared_with(has, norms) > USUAL_MEMORY && t.steps > 1 {
+            t.steps /= 2;
+        }
+        t
+    }
+
+    /// Workgroup memory in bytes, without and with squares of rows that are normed.
+    pub fn shared_with(&self, has: Matrices, norms: bool) -> usize {
+        let squares = self.results(has)[0] * (self.depth(has) / 4 + 2);
+        self.shared(has) + if norms { 4 * squares } else { 0 }
+    }
+
     /// Workgroup memory in bytes.
     pub fn shared(&self, has: Matrices) -> usize {
         let ([bm, bn], depth, [rows, columns]) = (self.results(has), self.depth(has), self.meeting(has));
@@ -75,6 +96,9 @@ const fn tile(
     Tile { of_subgroup, subgroups, split, steps, met, ahead }
 }
 
+/// Workgroup memory of GPUs with such matrices, in bytes.
+const USUAL_MEMORY: usize = 48 << 10;
+
 /// Workgroups that a large GPU runs concurrently.
 const WAVE: usize = 132;
 
@@ -94,10 +118,13 @@ pub(super) const TILES: [(usize, usize, Tile); 12] = [
     (usize::MAX, WAVE, tile([2, 2], [2, 2], 2, 4, 1, 1)),
     (usize::MAX, WAVE, tile([5, 2], [1, 2], 4, 1, 1, 1)),
     (256, WAVE, tile([2, 2], [2, 4], 1, 4, 1, 1)),
-    (usize::MAX, WAVE, tile([2, 4], [2, 2], 1, 4, 1, 1)),
+    (usize::MAX, WAVE, WIDE),
     (usize::MAX, WAVE, LARGE),
     (256, 2 * WAVE, tile([2, 2], [2, 4], 1, 2, 1, 1)),
 ];
+
+/// Also in place of [`LARGE`] where that is not suited.
+const WIDE: Tile = tile([2, 4], [2, 2], 1, 4, 1, 1);
 
 /// For sizes that no other tile is used for.
 const LARGE: Tile = tile([2, 3], [4, 2], 1, 4, 1, 1);
@@ -119,13 +146,26 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
     t
 }
 
+/// What is fused into a matmul besides its epilogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extras {
+    /// It multiplies by several weights.
+    pub parts: bool,
+    /// It multiplies by two, and one result by the other.
+    pub gated: bool,
+    /// Its rows are normed.
+    pub norms: bool,
+    /// It applies Snake.
+    pub snakes: bool,
+}
+
 /// Kernel for a tile and a weight format, with everything fused into it. `conv` are the edges of a
-/// convolution; with `parts`, it multiplies by several weights.
+/// convolution.
 pub(super) fn variant(
     (t, has): (Tile, Matrices),
     element: Element,
     conv: Option<Edges>,
-    parts: bool,
+    extras: Extras,
     e: &Epilogue,
 ) -> Variant {
     let ([bm, bn], depth, threads) = (t.results(has), t.depth(has), t.threads(has));
@@ -153,12 +193,11 @@ pub(super) fn variant(
         .flag("EARLY", t.of_subgroup[0] * t.meetings() * share <= 2)
         .number("SHARE", share)
         .flag("ODD", false)
-        .flag("PARTS", parts)
+        .flag("PARTS", extras.parts)
+        .flag("GATED", extras.gated)
+        .flag("NORM", extras.norms)
+        .number("COLUMNS", if extras.gated { bn / 2 } else { bn })
         .number("COLUMNS_PADDING", PADDING[1])
-        .flag("CONV", conv.is_some())
-        .flag("HISTORY", conv == Some(Edges::History))
-        .flag("ZERO", conv == Some(Edges::Zero))
-        .flag("BIAS", e.bias.is_some())
-        .flag("RESIDUAL", e.residual);
-    activation(v, e.activation.as_ref())
+        .flag("SNAKE", extras.snakes);
+    activation(gathered(v, conv, e), e.activation.as_ref())
 }

@@ -1,9 +1,9 @@
 //! Matmuls and convolutions: selection of kernel and tile.
 
-use super::cooperative;
+use super::cooperative::{self, Extras};
 use super::operands::{Abilities, Operands, activation};
 use crate::adapters::Matrices;
-use crate::dispatch::{Call, Late, Params};
+use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::{BLOCK, BlockFormat, SuperFormat};
@@ -125,6 +125,12 @@ fn on_matrices(weight: &Weight, can: Abilities<'_>) -> Option<Matrices> {
         .filter(|_| matches!(element(weight, can), Element::F16 | Element::Blocks(_) | Element::Super(_)))
 }
 
+/// Whether matmuls by weights in the policy's own format use them.
+fn on_policy_matrices(can: Abilities<'_>) -> bool {
+    use Precision::{Bf16, F32, Tf32};
+    can.matrices.is_some() && ![F32, Tf32, Bf16].contains(&can.policy.precision)
+}
+
 /// Returns the tile on cooperative matrices, if they are used. On an H200 they were faster at all sizes.
 fn cooperative_tile(
     op: &Op,
@@ -137,9 +143,25 @@ fn cooperative_tile(
     if s.odd || s.k == 0 {
         return None;
     }
-    let t = cooperative::tile_for([s.m, n, s.k], has);
-    (t.divides(has) && t.shared(has) <= can.workgroup_bytes as usize).then_some((t, has))
+    let norms = fused.norm.is_some();
+    let t = cooperative::tile_for([s.m, n, s.k], has).suited(fused.gated, norms, has);
+    (t.divides(has) && t.shared_with(has, norms) <= can.workgroup_bytes as usize).then_some((t, has))
 }
+
+/// Whether all tiles that norm rows or multiply gates fit into the memory of a workgroup.
+fn all_tiles_fit(can: Abilities<'_>) -> bool {
+    can.matrices.is_some_and(|has| {
+        cooperative::TILES.iter().all(|(.., t)| {
+            [[true, false], [false, true], [true, true]].iter().all(|[gated, norms]| {
+                let t = t.suited(*gated, *norms, has);
+                t.divides(has) && t.shared_with(has, *norms) <= can.workgroup_bytes as usize
+            })
+        })
+    })
+}
+
+/// Most rows to which matmuls on cooperative matrices apply an RMS norm.
+const NORM_ROWS: usize = 128;
 
 /// Prefix of kernel names for a weight.
 fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
@@ -163,6 +185,9 @@ fn vector_name(op: &Op, rows: usize, n: usize, can: Abilities<'_>) -> String {
 
 /// Names of the kernels of a matmul with everything fused into it, or of a convolution.
 pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> String {
+    if is_narrow(op) {
+        return "narrow".to_owned();
+    }
     let s = sizes(op, inputs[0].shape.dims());
     let t = tile(s.m, s.n, s.k);
     let format = format_name(op, can);
@@ -179,11 +204,16 @@ pub(super) fn name(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities
     format!("{format}gemm-{}x{}{}", t.bm, t.bn, if s.odd { "-odd" } else { "" })
 }
 
-/// Weight of the op, then of its parts; vectors of the epilogue, then of the norm.
+/// Weight of the op, then of its parts; vectors of the epilogue, then of the norm or of Snake. A narrow
+/// convolution reads its weight as a vector, before those.
 pub(super) fn weights(op: &Op, fused: &Fused, can: Abilities<'_>) -> Wanted {
     let all = op.weights();
+    if is_narrow(op) {
+        return Wanted::vectors(all);
+    }
     let norm = fused.norm.iter().map(|norm| &norm.weight);
-    let mut wanted = Wanted::vectors(all[1..].iter().copied().chain(norm).collect());
+    let snake = fused.snake.iter().flatten();
+    let mut wanted = Wanted::vectors(all[1..].iter().copied().chain(norm).chain(snake).collect());
     wanted.matrices = [all[0]].into_iter().chain(&fused.parts).map(|w| (w.clone(), form(w, can))).collect();
     wanted
 }
@@ -229,7 +259,7 @@ pub(super) fn variant(
     unroll: bool,
     odd: bool,
     conv: Option<Edges>,
-    e: &Epilogue,
+    (e, snakes): (&Epilogue, bool),
 ) -> Variant {
     let v = Variant::new("matmul")
         .number("BM", t.bm)
@@ -252,12 +282,46 @@ pub(super) fn variant(
         .number("AHEAD", t.ahead)
         .flag("AHEAD_SEVERAL", t.ahead > 1)
         .number("UNROLL", if unroll { t.bk / 4 } else { 1 })
-        .flag("CONV", conv.is_some())
+        .flag("SNAKE", snakes)
+        .flag("GATED", false)
+        .flag("NORM", false);
+    activation(stored(gathered(v, conv, e), element), e.activation.as_ref())
+}
+
+/// Defines for what is gathered and added in `kernels/product.wgsl`.
+pub(super) fn gathered(v: Variant, conv: Option<Edges>, e: &Epilogue) -> Variant {
+    v.flag("CONV", conv.is_some())
         .flag("HISTORY", conv == Some(Edges::History))
         .flag("ZERO", conv == Some(Edges::Zero))
         .flag("BIAS", e.bias.is_some())
-        .flag("RESIDUAL", e.residual);
-    activation(stored(v, element), e.activation.as_ref())
+        .flag("RESIDUAL", e.residual)
+}
+
+/// Whether `kernels/conv_narrow.wgsl` computes a convolution to one channel.
+fn is_narrow(op: &Op) -> bool {
+    match op {
+        Op::Conv1d { weight, geometry, epilogue: e } => {
+            let &[k, n] = weight.shape().dims() else { return false };
+            n == 1 && (k / geometry.taps).is_multiple_of(4) && !e.residual
+        }
+        _ => false,
+    }
+}
+
+/// Rows of a workgroup of `kernels/conv_narrow.wgsl`, and of the threads that share some.
+const NARROW: [usize; 2] = [64, 8];
+
+/// Kernel for convolutions to one channel.
+pub(super) fn narrow_variant(edges: Edges, e: &Epilogue) -> Variant {
+    let v = Variant::new("conv_narrow")
+        .number("ROWS", NARROW[0])
+        .number("OWN", NARROW[1])
+        .flag("ODD", false)
+        .flag("PARTS", false)
+        .flag("SNAKE", false)
+        .flag("GATED", false)
+        .flag("NORM", false);
+    activation(gathered(v, Some(edges), e), e.activation.as_ref())
 }
 
 /// Maximum matmuls per dispatch.
@@ -320,6 +384,7 @@ pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
 /// Fusions that the kernels for few rows support.
 pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
     let few = few_rows(can);
+    let is_fast = on_policy_matrices(can) && all_tiles_fit(can);
     Fusions {
         matmul_rows: few,
         matmul_multiple: [4, 4],
@@ -327,8 +392,11 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
         many_rows: can.matrices.map(|_| (few + 1, [4, 4])),
         precision: can.policy.clone(),
         gated_rows: few,
+        gated_multiple: is_fast.then_some([4, 4]),
         norm_multiple: Some([4, 4]),
         norm_rows: 1,
+        many_norm_rows: is_fast.then_some([few + 1, NORM_ROWS]),
+        snakes: true,
         ..Fusions::default()
     }
 }
@@ -392,7 +460,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
     if s.is_few_rows(op, o.can) {
         return vector_calls(o, s.m, s.k);
     }
-    let cooperative = cooperative_tile(op, &s, &o.step.fused, o.can);
+    let cooperative = cooperative_tile(op, &s, &o.step.fused, o.can).filter(|_| !is_narrow(op));
     let parts = if cooperative.is_some() { 0 } else { o.step.fused.parts.len() };
     (0..=parts).map(|part| call(o, part, cooperative)).collect()
 }
@@ -413,14 +481,19 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
     // Only the first part has an epilogue.
     let e = &if part == 0 { epilogue(op).clone() } else { Epilogue::default() };
     let element = element(op.weights()[0], o.can);
-    let weight = |part: usize| o.weights.matrix(part) * element.places_per_word();
+    let is_narrow = is_narrow(op);
+    let weight = |part: usize| match is_narrow {
+        true => o.weights.vector(0),
+        false => o.weights.matrix(part) * element.places_per_word(),
+    };
     let geometry = match op {
         Op::Conv1d { geometry, .. } => Some(geometry),
         _ => None,
     };
-    let bias = if e.bias.is_some() { o.weights.vector(0) } else { 0 };
+    let first = usize::from(is_narrow);
+    let bias = if e.bias.is_some() { o.weights.vector(first) } else { 0 };
     let slope = match e.activation {
-        Some(Activation::PRelu(_)) => o.weights.vector(usize::from(e.bias.is_some())),
+        Some(Activation::PRelu(_)) => o.weights.vector(first + usize::from(e.bias.is_some())),
         _ => 0,
     };
     let params = Params::default()
@@ -444,17 +517,32 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
     let conv = geometry.map(|g| g.edges);
     let rows = |bm: usize| s.m.div_ceil(bm) as u32;
     let weights = o.weights.buffers();
+    if let (true, Some(edges)) = (is_narrow, conv) {
+        return Call { variant: narrow_variant(edges, e), params, groups: flat(s.m, NARROW[0]), weights };
+    }
+    let fused = &o.step.fused;
+    let (snakes, gated) = (fused.snake.is_some(), fused.gated);
+    let after_epilogue = op.weights().len() - 1;
+    let params = match snakes {
+        true => [0, 1].into_iter().fold(params, |p, i| p.number(o.weights.vector(after_epilogue + i))),
+        false => params,
+    };
+    let params = match &fused.norm {
+        Some(norm) => params.number(o.weights.vector(after_epilogue)).float(norm.eps),
+        None => params,
+    };
     let Some((t, has)) = cooperative else {
         let groups = [s.n.div_ceil(t.bn) as u32, rows(t.bm), 1];
         return Call {
-            variant: variant(t, element, !o.can.software, s.odd, conv, e),
+            variant: variant(t, element, !o.can.software, s.odd, conv, (e, snakes)),
             params,
             groups,
             weights,
         };
     };
     let [bm, bn] = t.results(has);
-    let groups = [widths.iter().map(|n| n.div_ceil(bn) as u32).sum(), rows(bm), 1];
+    let across = if gated { (2 * s.n).div_ceil(bn) } else { widths.iter().map(|n| n.div_ceil(bn)).sum() };
+    let groups = [across as u32, rows(bm), 1];
     let several = !parts.is_empty();
     let params = match several {
         true => (1..=MOST_PARTS).fold(params, |p, i| match widths.get(i) {
@@ -463,6 +551,7 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
         }),
         false => params,
     };
-    let variant = cooperative::variant((t, has), element, conv, several, e);
+    let extras = Extras { parts: several && !gated, gated, norms: fused.norm.is_some(), snakes };
+    let variant = cooperative::variant((t, has), element, conv, extras, e);
     Call { variant, params, groups, weights }
 }

@@ -9,10 +9,10 @@ use orate_graph::{Activation, Factor};
 pub(super) const FUNCTIONS: [&str; 10] =
     ["ADD", "MUL", "MUL_ROW", "ADD_ROW", "BIAS", "AFFINE", "SNAKE", "COMBINE", "SCALE", "MASK"];
 
-/// Kernel of one function, or of an activation.
-pub(super) fn variant(function: &str, a: Option<&Activation>) -> Variant {
+/// Kernel of one function, or of an activation, for one element or for `four`.
+pub(super) fn variant(function: &str, a: Option<&Activation>, four: bool) -> Variant {
     let v = FUNCTIONS.iter().fold(Variant::new("elementwise"), |v, f| v.flag(f, *f == function));
-    activation(v, a)
+    activation(v.flag("FOUR", four), a)
 }
 
 fn factor(p: Params, f: Factor) -> Params {
@@ -22,21 +22,26 @@ fn factor(p: Params, f: Factor) -> Params {
     }
 }
 
-/// A pointwise dispatch; `time` is the number of rows per sequence, for functions that need it.
-fn pointwise(o: &Operands<'_>, variant: Variant, time: usize, [a, b]: [Factor; 2]) -> Call {
-    let n = o.out_shape().len();
+/// A pointwise dispatch of a function, or of an activation.
+fn pointwise(o: &Operands<'_>, function: &str, a: Option<&Activation>, [first, second]: [Factor; 2]) -> Call {
+    let (n, last) = (o.out_shape().len(), o.out_shape().last());
+    // The rows per sequence of masks, which depend on the row of each element.
+    let time = if function == "MASK" { o.shape(0).dims()[1] } else { 1 };
+    let four = last.is_multiple_of(4) && function != "MASK";
+    let step = if four { 4 } else { 1 };
     let vectors = o.step.node.op.weights().len();
     let params = Params::default()
         .place(o.place(0))
         .place(o.last())
         .place(o.out())
-        .number(n)
-        .number(o.out_shape().last())
+        .number(n / step)
+        .number(last / step)
         .number(time)
         .number(if vectors > 0 { o.weights.vector(0) } else { 0 })
         .number(if vectors > 1 { o.weights.vector(1) } else { 0 });
-    let params = factor(factor(params, a), b);
-    Call { variant, params, groups: flat(n, 256), weights: o.weights.buffers() }
+    let params = factor(factor(params, first), second);
+    let variant = variant(function, a, four);
+    Call { variant, params, groups: flat(n / step, 256), weights: o.weights.buffers() }
 }
 
 /// A function of [`FUNCTIONS`].
@@ -46,7 +51,7 @@ pub(super) fn call(o: &Operands<'_>, function: &str) -> Call {
 
 /// A function with factors.
 pub(super) fn weighted(o: &Operands<'_>, function: &str, factors: [Factor; 2]) -> Call {
-    pointwise(o, variant(function, None), 1, factors)
+    pointwise(o, function, None, factors)
 }
 
 pub(super) fn scale(o: &Operands<'_>, factor: Factor) -> Call {
@@ -54,9 +59,9 @@ pub(super) fn scale(o: &Operands<'_>, factor: Factor) -> Call {
 }
 
 pub(super) fn activate(o: &Operands<'_>, a: &Activation) -> Call {
-    pointwise(o, variant("", Some(a)), 1, [Factor::Const(1.0); 2])
+    pointwise(o, "", Some(a), [Factor::Const(1.0); 2])
 }
 
 pub(super) fn mask_rows(o: &Operands<'_>) -> Call {
-    pointwise(o, variant("MASK", None), o.shape(0).dims()[1], [Factor::Const(1.0); 2])
+    call(o, "MASK")
 }

@@ -75,8 +75,11 @@ fn variants() -> Vec<Variant> {
         }
         all.extend([false, true].map(|fours| rows::rms_variant(fours, subgroups)));
     }
-    all.extend(pointwise::FUNCTIONS.map(|f| pointwise::variant(f, None)));
-    all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref())));
+    for four in [false, true] {
+        let functions = pointwise::FUNCTIONS.into_iter().filter(|f| !four || *f != "MASK");
+        all.extend(functions.map(|f| pointwise::variant(f, None, four)));
+        all.extend(activations().iter().skip(1).map(|a| pointwise::variant("", a.as_ref(), four)));
+    }
     for d in [1, 2, 33, 64, 128, 256] {
         for mask in [
             AttentionMask::None,
@@ -131,6 +134,14 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
+    for (activation, edges) in
+        activations().into_iter().zip([Edges::Repeat, Edges::Zero, Edges::History].into_iter().cycle())
+    {
+        for bias in [None, Some(Weight::fill(0.0, [1]))] {
+            let e = Epilogue { bias, activation: activation.clone(), residual: false };
+            all.push(matmul::narrow_variant(edges, &e));
+        }
+    }
     let convolutions = [None, Some(Edges::Repeat), Some(Edges::Zero), Some(Edges::History)];
     for tile in TILES.into_iter().map(|(_, t)| t).chain([DEEP]) {
         assert!(tile.shared() <= 32 << 10, "Metal and DX12 share no more: {tile:?}");
@@ -139,7 +150,8 @@ fn variants() -> Vec<Variant> {
                 for fused in [false, true] {
                     let bias = fused.then(|| Weight::fill(0.0, [4]));
                     let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-                    all.extend(elements.map(|element| matmul::variant(tile, element, fused, odd, conv, &e)));
+                    let e = (&e, conv.is_some() && activation.is_none());
+                    all.extend(elements.map(|element| matmul::variant(tile, element, fused, odd, conv, e)));
                 }
             }
         }
@@ -157,10 +169,21 @@ fn variants() -> Vec<Variant> {
             assert!(tile.divides(has) && tile.shared(has) <= 48 << 10, "{tile:?}");
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation, residual: fused };
+            let snakes = conv.is_some() && e.activation.is_none();
             for element in halved.clone() {
-                all.push(cooperative::variant((tile, has), element, conv, false, &e));
-                if conv.is_none() && !fused {
-                    all.push(cooperative::variant((tile, has), element, conv, true, &e));
+                let plain = cooperative::Extras { snakes, ..Default::default() };
+                all.push(cooperative::variant((tile, has), element, conv, plain, &e));
+                if conv.is_some() || fused {
+                    continue;
+                }
+                for (parts, gated, norms) in
+                    [(true, false, false), (true, false, true), (false, true, false), (false, true, true)]
+                {
+                    let tile = tile.suited(gated, norms, has);
+                    assert!(tile.divides(has) && tile.shared_with(has, norms) <= 48 << 10, "{tile:?}");
+                    assert!(!norms || tile.results(has)[0] <= tile.threads(has), "{tile:?}");
+                    let extras = cooperative::Extras { parts, gated, norms, snakes: false };
+                    all.push(cooperative::variant((tile, has), element, conv, extras, &e));
                 }
             }
         }

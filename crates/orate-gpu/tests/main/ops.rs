@@ -151,6 +151,39 @@ fn joined_products() -> Vec<Case> {
     ]
 }
 
+/// What a layer has besides attention, of rows of a batch: norms, each with the matmuls that read it, of
+/// which two are a gate and what it is for.
+fn layers_of_batches() -> Vec<Case> {
+    let case = |[rows, c, inner]: [usize; 3]| {
+        let build = |g: &mut Graph| -> Result<()> {
+            let w = |name: &str, k: usize, n: usize| Weight::named(name, [k, n]);
+            let x = g.input("x", DType::F32, [rows, 1, c])?;
+            let y = g.rms_norm(x, Weight::named("first", [c]), 1e-6)?;
+            let [q, k, v] = [("wq", 2 * c), ("wk", c), ("wv", c)].map(|(name, n)| g.matmul(y, w(name, c, n)));
+            let (k, v) = (k?, v?);
+            let y = g.mul(k, v)?;
+            let y = g.concat(&[q?, y], 2)?;
+            let y = g.matmul(y, w("wo", 3 * c, c))?;
+            let x = g.add(x, y)?;
+            let y = g.rms_norm(x, Weight::named("second", [c]), 1e-6)?;
+            let gate = g.matmul(y, w("wg", c, inner))?;
+            let gate = g.activate(gate, Activation::Silu)?;
+            let up = g.matmul(y, w("wu", c, inner))?;
+            let y = g.mul(gate, up)?;
+            let y = g.matmul(y, w("wd", inner, c))?;
+            let y = g.add(x, y)?;
+            g.output("y", y)
+        };
+        let name = format!("layer of {rows} rows of {c} and {inner}");
+        let mut g = Graph::new(&*name);
+        build(&mut g).expect("builds");
+        Case::new(name, g)
+    };
+    let sizes =
+        [[5, 1024, 3072], [7, 96, 132], [17, 512, 1100], [33, 64, 64], [64, 1024, 3072], [100, 300, 700]];
+    sizes.into_iter().chain([[128, 1024, 3072], [129, 64, 200]]).map(case).collect()
+}
+
 /// Matmuls of these rows, columns and terms, and convolutions with three times as many terms.
 fn products(sizes: &[(usize, usize, usize)]) -> Vec<Case> {
     let mut cases = vec![];
@@ -230,6 +263,19 @@ fn joined_products_in_f16() {
     let mut joined = joined_products();
     joined.iter_mut().for_each(|c| c.tolerance += F16);
     check(&device, "joined matmuls in f16", &joined, 4);
+    let has = device.info().has_cooperative_matrices();
+    let mut layers = layers_of_batches();
+    layers.iter_mut().for_each(|c| c.tolerance += 4.0 * F16);
+    for case in &layers {
+        let plan = Plan::compile(case.graph.clone(), &device).expect("compiles");
+        let norms = plan.steps().iter().filter(|s| matches!(s.node.op, Op::RmsNorm { .. })).count();
+        let gated = plan.steps().iter().filter(|s| s.fused.gated).count();
+        let is_long = case.name.contains("of 129");
+        assert_eq!((norms == 0, gated), (has && !is_long, usize::from(has)), "{}", plan.explain(None));
+    }
+    let step = if has { 1 } else { 4 };
+    let layers: Vec<Case> = layers.into_iter().step_by(step).collect();
+    check(&device, "layers of batches in f16", &layers, 2);
     // Weights in another format do not run on cooperative matrices.
     let policy = PrecisionPolicy {
         precision: Precision::F16,
@@ -255,6 +301,7 @@ fn check_some(precision: Precision, error: f64) {
     if device.info().has_cooperative_matrices() {
         let products = cooperative_products().into_iter().chain(joined_products()).collect();
         check(&device, &format!("cooperative tiles in {precision}"), &rounded(products, error), 34);
+        check(&device, &format!("layers in {precision}"), &rounded(layers_of_batches(), 4.0 * error), 8);
         attentions.iter_mut().for_each(|c| c.tolerance += of_rounded_attention(&c.graph, precision));
     }
     check(&device, &format!("attention in {precision}"), &attentions, 4);

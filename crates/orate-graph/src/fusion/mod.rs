@@ -64,7 +64,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
         gates::run(&mut draft, fusions);
     }
     if let Some(multiple) = fusions.norm_multiple {
-        norms::run(&mut draft, multiple, [fusions.norm_rows, fusions.layer_norm_rows]);
+        norms::run(&mut draft, multiple, fusions);
     }
     if fusions.views {
         views::run(&mut draft);

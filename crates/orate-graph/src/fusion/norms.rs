@@ -1,25 +1,32 @@
 //! Norm of few rows, then matmuls of them → the matmuls, which norm the rows.
 
-use super::draft::{Draft, Launch, RowNorm};
+use super::draft::{Draft, Fusions, Launch, RowNorm};
 use super::matmuls::{is_multiple, part};
 use crate::Op;
 
-/// `most_rows`: of RMS norms and of layer norms.
-pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], most_rows: [usize; 2]) {
+pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], fusions: &Fusions) {
     for i in 0..d.launches.len() {
         let Some(launch) = d.launches[i].clone() else { continue };
         let (norm, most) = match d.op(i) {
             Op::RmsNorm { weight, eps } => {
-                (RowNorm { weight: weight.clone(), bias: None, eps: *eps }, most_rows[0])
+                (RowNorm { weight: weight.clone(), bias: None, eps: *eps }, fusions.norm_rows)
             }
-            Op::LayerNorm(n) => {
-                (RowNorm { weight: n.weight.clone(), bias: Some(n.bias.clone()), eps: n.eps }, most_rows[1])
-            }
+            Op::LayerNorm(n) => (
+                RowNorm { weight: n.weight.clone(), bias: Some(n.bias.clone()), eps: n.eps },
+                fusions.layer_norm_rows,
+            ),
             _ => continue,
         };
         let does_more = launch.fused.activation.is_some() || launch.fused.row.is_some();
-        let are_few = d.graph.shape(launch.output).rows() <= most;
-        if does_more || !are_few || !d.is_free(launch.output) || d.is_rewritten(launch.inputs[0]) {
+        let rows = d.graph.shape(launch.output).rows();
+        let are_few = rows <= most;
+        let many = fusions.many_norm_rows.filter(|_| norm.bias.is_none());
+        let are_some = many.is_some_and(|[least, most]| (least..=most).contains(&rows));
+        if does_more
+            || !(are_few || are_some)
+            || !d.is_free(launch.output)
+            || d.is_rewritten(launch.inputs[0])
+        {
             continue;
         }
         let reads = |l: &Launch| l.inputs.contains(&launch.output);
@@ -33,7 +40,10 @@ pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], most_rows: [usize; 2]
             let op = d.op(*j);
             let is_able = part(op).is_some() || (norm.bias.is_some() && matches!(op, Op::MatMul { .. }));
             let fits = |op: &Op| match op {
-                Op::MatMul { weight, .. } => is_multiple(weight, multiple),
+                Op::MatMul { weight, .. } => {
+                    let is_usual = fusions.precision.of(weight) == fusions.precision.precision;
+                    is_multiple(weight, multiple) && (are_few || is_usual)
+                }
                 _ => false,
             };
             is_plain && is_able && fits(op)

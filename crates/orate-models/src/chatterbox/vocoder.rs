@@ -153,8 +153,8 @@ fn normed(w: &Scope<'_>, name: &str, shape: [usize; 3]) -> Conv {
     Conv::of(w.name(name), weight(w, name, shape), w.bias(name, shape[0]))
 }
 
-/// `[1, T, 80]` → `[1, T, 1]`, in Hz. Phases add it up, so what rounding to 16 bits makes of it would be heard
-/// where parts of speech join.
+/// `[1, T, 80]` → `[1, T, 1]`, in Hz. Phases add it up, so what rounding to 16 bits makes of it would be
+/// heard where parts of speech join.
 fn pitch(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value) -> Result<Value> {
     let (mut x, mut inputs) = (mel, MEL);
     for i in 0..PITCH_LAYERS {

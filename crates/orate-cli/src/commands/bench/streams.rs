@@ -82,6 +82,8 @@ pub fn run(args: &Args, engine: &Engine, options: &Options, streams: usize) -> a
     };
     let counts = [1, streams];
     let text = args.text.as_deref().unwrap_or(TEXT);
+    // As a server does: plans that are compiled meanwhile would count as speech.
+    engine.warm_up_for_callers(options, streams)?;
     for count in counts {
         speak_in_streams(engine, text, options, (count, texts.min(2)))?;
     }
