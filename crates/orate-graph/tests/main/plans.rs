@@ -380,17 +380,29 @@ fn attention_reads_heads_where_they_are() {
 
 #[test]
 fn matmuls_norm_as_many_rows_as_they_can() {
-    let steps = |rows: usize| {
+    let steps = |rows: usize, fusions: Fusions| {
         let mut g = Graph::new("normed");
         let x = g.input("x", DType::F32, [rows, 1, 16]).expect("declares");
         let y = g.rms_norm(x, Weight::named("norm", [16]), 1e-5).expect("builds");
         let y = g.matmul(y, Weight::named("w", [16, 8])).expect("builds");
         g.output("y", y).expect("declares");
-        described(&compile(g, Fusions { norm_multiple: Some([4, 4]), norm_rows: 2, ..usual() }))
+        described(&compile(g, fusions))
     };
-    assert_eq!(steps(1), ["RmsNorm+MatMul"]);
-    assert_eq!(steps(2), ["RmsNorm+MatMul"]);
-    assert_eq!(steps(3), ["RmsNorm", "MatMul"]);
+    let few = || Fusions { norm_multiple: Some([4, 4]), norm_rows: 2, ..usual() };
+    let (together, apart) = (["RmsNorm+MatMul"], ["RmsNorm", "MatMul"]);
+    assert_eq!(steps(1, few()), together);
+    assert_eq!(steps(2, few()), together);
+    assert_eq!(steps(3, few()), apart);
+    // Other kernels have more rows, but not with every weight.
+    let many = |deny: &[&str]| {
+        let deny = deny.iter().map(|name| (*name).to_owned()).collect();
+        let precision = PrecisionPolicy { precision: Precision::F16, deny, ..PrecisionPolicy::default() };
+        Fusions { many_norm_rows: Some([5, 7]), precision, ..few() }
+    };
+    assert_eq!([4, 8].map(|rows| steps(rows, many(&[]))), [apart, apart]);
+    assert_eq!([1, 5, 7].map(|rows| steps(rows, many(&[]))), [together, together, together]);
+    assert_eq!(steps(5, many(&["w"])), apart);
+    assert_eq!(steps(2, many(&["w"])), together);
 }
 
 #[test]
