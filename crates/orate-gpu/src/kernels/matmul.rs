@@ -460,7 +460,7 @@ pub(super) fn calls(o: &Operands<'_>) -> Vec<Call> {
     if s.is_few_rows(op, o.can) {
         return vector_calls(o, s.m, s.k);
     }
-    let cooperative = cooperative_tile(op, &s, &o.step.fused, o.can).filter(|_| !is_narrow(op));
+    let cooperative = cooperative_tile(op, &s, &o.step.fused, o.can);
     let parts = if cooperative.is_some() { 0 } else { o.step.fused.parts.len() };
     (0..=parts).map(|part| call(o, part, cooperative)).collect()
 }

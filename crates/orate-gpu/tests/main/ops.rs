@@ -270,8 +270,10 @@ fn joined_products_in_f16() {
         let plan = Plan::compile(case.graph.clone(), &device).expect("compiles");
         let norms = plan.steps().iter().filter(|s| matches!(s.node.op, Op::RmsNorm { .. })).count();
         let gated = plan.steps().iter().filter(|s| s.fused.gated).count();
-        let is_long = case.name.contains("of 129");
-        assert_eq!((norms == 0, gated), (has && !is_long, usize::from(has)), "{}", plan.explain(None));
+        let rows = plan.info(plan.steps()[0].node.output).shape.dims()[0];
+        // Without cooperative matrices a kernel for few rows multiplies gates.
+        let are = (has && rows <= 128, usize::from(has || rows <= 16));
+        assert_eq!((norms == 0, gated), are, "{}", plan.explain(None));
     }
     let step = if has { 1 } else { 4 };
     let layers: Vec<Case> = layers.into_iter().step_by(step).collect();
