@@ -112,7 +112,7 @@ impl Attention<'_> {
     }
 
     /// Precision of the operands on tensor cores. With a bias it is an encoder's, between layers that are
-    /// rounded to bf16; f16 is as fast and adds less to their noise.
+    /// rounded to bf16; f16 adds less to their noise.
     fn precision(&self, policy: &PrecisionPolicy) -> Precision {
         match policy.precision {
             Precision::Bf16 if self.bias && self.follows_weights => Precision::F16,
