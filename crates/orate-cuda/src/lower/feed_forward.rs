@@ -64,12 +64,17 @@ fn tile(sequences: u32, time: u32, facts: &Facts) -> usize {
     fits.unwrap_or(TILES.len() - 1)
 }
 
+/// The precision of 16 bits that all these matmuls have.
+fn precision_of(matmuls: &[&Work]) -> Option<Precision> {
+    [Precision::F16, Precision::Bf16].into_iter().find(|p| {
+        let programs = [Some(product_program(*p)), warpgroup_program(*p), conv_program(*p)];
+        matmuls.iter().all(|work| programs.contains(&Some(work.program)))
+    })
+}
+
 /// A convolution and the norm of its rows.
 fn normed_convolution(conv: &Work, norm: &Work, facts: &Facts) -> Option<Work> {
-    let precision = [Precision::F16, Precision::Bf16].into_iter().find(|p| {
-        let programs = [Some(product_program(*p)), warpgroup_program(*p), conv_program(*p)];
-        programs.contains(&Some(conv.program))
-    })?;
+    let precision = precision_of(&[conv])?;
     let [rows, _, _, _, time, channels, _, left, ..] = conv.words[..] else { return None };
     let [_, eps, _, stored, activation, row_count] = norm.words[..] else { return None };
     let [zeros, halves] = *conv.words.last_chunk()?;
@@ -112,10 +117,7 @@ fn feed_forward(inside: &[&Work], facts: &Facts) -> Option<Work> {
     let [out, first, up, down] = [0, 1, 2, 3].map(|i| after.get(i));
     let [second, next] = [0, 1].map(|i| before.get(i));
     let matmuls = [out, up, down, next];
-    let precision = [Precision::F16, Precision::Bf16].into_iter().find(|p| {
-        let programs = [Some(product_program(*p)), warpgroup_program(*p)];
-        matmuls.iter().flatten().all(|work| programs.contains(&Some(work.program)))
-    })?;
+    let precision = precision_of(&matmuls.into_iter().flatten().copied().collect::<Vec<_>>())?;
     // What the kernel reads and writes in 16 bits is stored so.
     let half = half_of(precision)?;
     let stored = [DType::F32, half, DType::F32, half];
@@ -293,12 +295,19 @@ mod tests {
 
     #[test]
     fn other_rows_formats_and_devices_have_launches_for_each_step() {
-        let count = |rows, watched, precision, arch| layers_of(graph(rows, watched), precision, arch).1.len();
-        assert_eq!(count(700, None, Precision::F16, 90), 3);
-        assert_eq!(count(700, Some("0.second"), Precision::F16, 90), 3, "a value that others read");
-        assert_eq!(count(100, None, Precision::F16, 90), 0, "too few rows");
-        assert_eq!(count(9000, None, Precision::F16, 90), 0, "too many rows");
-        assert_eq!(count(700, None, Precision::F32, 90), 0);
-        assert_eq!(count(700, None, Precision::F16, 80), 0);
+        let lengths = |rows, watched, precision, arch| -> Vec<usize> {
+            layers_of(graph(rows, watched), precision, arch).1.iter().map(|l| l.works.len()).collect()
+        };
+        assert_eq!(lengths(700, None, Precision::F16, 90), [2, 6, 4]);
+        // A value that others read is stored, so only the projection after it is left of those six.
+        assert_eq!(lengths(700, Some("0.second"), Precision::F16, 90), [2, 2, 4]);
+        for (rows, precision, arch, why) in [
+            (100, Precision::F16, 90, "too few rows"),
+            (9000, Precision::F16, 90, "too many rows"),
+            (700, Precision::F32, 90, "f32"),
+            (700, Precision::F16, 80, "no warpgroups"),
+        ] {
+            assert!(lengths(rows, None, precision, arch).is_empty(), "{why}");
+        }
     }
 }

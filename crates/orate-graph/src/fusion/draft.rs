@@ -45,7 +45,8 @@ pub struct Fusions {
     pub norm_multiple: Option<[usize; 2]>,
     /// Most rows to which they apply an RMS norm.
     pub norm_rows: usize,
-    /// Further numbers of rows to which matmuls by weights in the format of `precision` for most weights do.
+    /// Fewest and most rows of other RMS norms that matmuls apply, if their weights have the format that
+    /// `precision` gives to most.
     pub many_norm_rows: Option<[usize; 2]>,
     /// Most rows to which they apply a layer norm, whatever else is fused into them.
     pub layer_norm_rows: usize,
