@@ -357,6 +357,9 @@ pub(crate) struct Pinned {
 // SAFETY: it owns its memory.
 unsafe impl Send for Pinned {}
 
+/// Fewest bytes of pinned memory. To free it waits for all that the device does, so it should not grow often.
+const LEAST_PINNED: usize = 1 << 18;
+
 impl Pinned {
     pub fn empty(context: &Arc<Context>) -> Self {
         Pinned { context: context.clone(), pointer: std::ptr::null_mut(), bytes: 0 }
@@ -365,6 +368,7 @@ impl Pinned {
     /// Makes room for `bytes`; the content is lost if it has to grow.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), DeviceError> {
         if bytes > self.bytes {
+            let bytes = bytes.next_power_of_two().max(LEAST_PINNED);
             self.release();
             self.context.bind()?;
             // SAFETY: writes the address; freed in `release`.

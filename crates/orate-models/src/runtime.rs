@@ -7,7 +7,7 @@ use orate_graph::{
     Buffer, BufferKind, Counters, Device, DeviceError, Executable, Graph, Memory, ModelOnDevice, Plan,
     WeightLoader,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -98,12 +98,16 @@ impl<K: PartialEq> PlanCache<K> {
     }
 }
 
-/// Memories of finished work, kept for reuse.
+/// Memories of finished work, kept for reuse. The one that was made first is taken first: what a device keeps
+/// for each memory that runs a plan is then kept for no more of them than are in use at once.
 pub struct MemoryPool {
     make: Box<dyn Fn() -> Box<dyn Memory> + Send + Sync>,
     /// Memories kept at most, and bytes of each.
     limit: (usize, usize),
-    kept: Mutex<Vec<Box<dyn Memory>>>,
+    /// By their numbers.
+    kept: Mutex<BTreeMap<usize, Box<dyn Memory>>>,
+    /// Memories that were made.
+    made: AtomicUsize,
 }
 
 impl MemoryPool {
@@ -118,7 +122,8 @@ impl MemoryPool {
         make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static,
         limit: (usize, usize),
     ) -> Arc<MemoryPool> {
-        Arc::new(MemoryPool { make: Box::new(make), limit, kept: Mutex::default() })
+        let (kept, made) = Default::default();
+        Arc::new(MemoryPool { make: Box::new(make), limit, kept, made })
     }
 
     /// A kept memory, or a new one. It may hold buffers of earlier work.
@@ -128,8 +133,8 @@ impl MemoryPool {
 
     /// A kept memory, if there is one.
     pub fn take_kept(self: &Arc<Self>) -> Option<PooledMemory> {
-        let kept = lock(&self.kept).pop();
-        kept.map(|memory| self.adopt(memory))
+        let kept = lock(&self.kept).pop_first();
+        kept.map(|(number, memory)| self.adopt_as(number, memory))
     }
 
     /// A new memory, which belongs to the pool once it is adopted.
@@ -139,8 +144,12 @@ impl MemoryPool {
 
     /// Makes a memory one of the pool's.
     pub fn adopt(self: &Arc<Self>, memory: Box<dyn Memory>) -> PooledMemory {
-        let before = memory.counters();
-        PooledMemory { memory: Some(memory), pool: self.clone(), before, elsewhere: Counters::default() }
+        self.adopt_as(self.made.fetch_add(1, Ordering::Relaxed), memory)
+    }
+
+    fn adopt_as(self: &Arc<Self>, number: usize, memory: Box<dyn Memory>) -> PooledMemory {
+        let (pool, before) = (self.clone(), memory.counters());
+        PooledMemory { memory: Some(memory), number, pool, before, elsewhere: Counters::default() }
     }
 }
 
@@ -148,6 +157,7 @@ impl MemoryPool {
 pub struct PooledMemory {
     /// `None` while it is lent.
     memory: Option<Box<dyn Memory>>,
+    number: usize,
     pool: Arc<MemoryPool>,
     /// Counters of the memory when it was taken.
     before: Counters,
@@ -169,8 +179,8 @@ impl PooledMemory {
 
     /// Moves the memory out, to be assigned back when the work that it was lent for is done.
     pub fn lend(&mut self) -> PooledMemory {
-        let (before, elsewhere) = (self.before, self.elsewhere);
-        PooledMemory { memory: self.memory.take(), pool: self.pool.clone(), before, elsewhere }
+        let PooledMemory { number, before, elsewhere, .. } = *self;
+        PooledMemory { memory: self.memory.take(), number, pool: self.pool.clone(), before, elsewhere }
     }
 
     /// Counts work that was done for this memory in another one.
@@ -202,7 +212,7 @@ impl Drop for PooledMemory {
         memory.shrink_to(bytes);
         let mut kept = lock(&self.pool.kept);
         if kept.len() < count {
-            kept.push(memory);
+            kept.insert(self.number, memory);
         }
     }
 }
@@ -284,6 +294,24 @@ mod tests {
             let plan = plans.get(len, graph).expect("compiles");
             assert_eq!(plan.plan().buffers()[0].shape.len(), len);
             assert_eq!(plans.made(), made, "after {len}");
+        }
+    }
+
+    #[test]
+    fn the_first_memory_is_used_most() {
+        let pool = MemoryPool::new(Arc::new(ReferenceDevice), 3);
+        let mut three = [1.0, 2.0, 3.0].map(|x| {
+            let mut memory = pool.take();
+            memory.get().write_f32("x", &[1].into(), &[x]).expect("has room");
+            Some(memory)
+        });
+        // Whatever the order in which they return.
+        [0, 2, 1].into_iter().for_each(|i| drop(three[i].take()));
+        let [first, second] = [pool.take(), pool.take()];
+        let mut x = vec![];
+        for (mut memory, wanted) in [(first, 1.0), (second, 2.0)] {
+            memory.get().read_f32("x", &mut x).expect("was written");
+            assert_eq!(x, [wanted]);
         }
     }
 

@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::flat::{End, Use, devices, judge};
+use common::flat::{End, Use, devices, judge, judge_rounds};
 use orate::{Cancel, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options};
 use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
 use orate_testing::{Counting, Random};
@@ -23,6 +23,13 @@ const OF_EACH: usize = 50;
 /// Utterances spoken one at a time after that: `FIRST` compile the last plans, `OTHERS` are measured.
 const FIRST: usize = 200;
 const OTHERS: usize = 250;
+
+/// Callers of a crowd, which join, leave and cancel at any time, and rounds of them: memories of all sizes are
+/// made in the first ones, the others are measured, each when the last caller has left.
+const CROWD: usize = 24;
+const FIRST_ROUNDS: usize = 8;
+const ROUNDS: usize = 12;
+const ROUNDS_OF_WINDOW: usize = 3;
 
 struct Voices {
     engine: Engine,
@@ -81,12 +88,16 @@ fn utterance(v: &Voices, random: &mut Random) -> End {
     }
 }
 
+/// One after the other, as all that the process has in use is looked at.
 #[test]
 fn memory_is_flat_whatever_happens() {
-    devices().into_iter().for_each(soak);
+    for device in devices() {
+        one_by_one(device);
+        crowd(device);
+    }
 }
 
-fn soak(device: DeviceChoice) {
+fn one_by_one(device: DeviceChoice) {
     let all = ["base", "custom_voice", "voice_design"].map(|variant| voices(variant, device));
     let first = |v: &Voices| {
         let o = v.options[0].clone().set("max_frames", 9);
@@ -114,4 +125,29 @@ fn soak(device: DeviceChoice) {
     judge(device, &uses[FIRST..], &ends);
     let same = all.iter().map(first).zip(&wanted).all(|(now, then)| now == *then);
     assert!(same, "{device}: the first sounds as it did");
+}
+
+fn crowd(device: DeviceChoice) {
+    let v = voices("custom_voice", device);
+    let first = || {
+        let o = v.options[0].clone().set("max_frames", 9);
+        v.engine.speak("The first is the last.", &o).expect("speaks")
+    };
+    let wanted = first();
+    // Some 3,000 in the rounds that are measured, or on a CPU some 900.
+    let of_each = if device == DeviceChoice::Cpu { 3 } else { 11 };
+    let (mut ends, mut uses) = (vec![], vec![]);
+    for round in 0..FIRST_ROUNDS + ROUNDS {
+        let speak = |caller: usize| {
+            let mut random = Random::new((round * CROWD + caller) as u64);
+            (0..of_each).map(|_| utterance(&v, &mut random)).collect::<Vec<_>>()
+        };
+        std::thread::scope(|s| {
+            let callers: Vec<_> = (0..CROWD).map(|i| s.spawn(move || speak(i))).collect();
+            ends.extend(callers.into_iter().flat_map(|caller| caller.join().expect("no panic")));
+        });
+        uses.push(Use::now(&v.engine));
+    }
+    judge_rounds(device, &uses[FIRST_ROUNDS..], ROUNDS_OF_WINDOW, CROWD * of_each, &ends);
+    assert!(first() == wanted, "{device}: the first sounds as it did");
 }

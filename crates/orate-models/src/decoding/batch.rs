@@ -8,8 +8,9 @@
 //!
 //! With look-ahead ([`orate_graph::Pacing::look_ahead`]) a frame is submitted before the codes of the one
 //! before it are waited for. It is a frame of the rows that were there when it was submitted: a row that
-//! joins is in the next one, and what it makes of one that has left is ignored. Before rows move to another
-//! memory, it is waited for.
+//! joins is in the next one, and what it makes of one that has left is ignored. So that few have to wait for
+//! the next one, it is submitted shortly before the device needs it ([`Batch::pause`]). Before rows move to
+//! another memory, it is waited for.
 //!
 //! Rows are 2, 4, 8 … [`Batch::most`]. When more join, all rows move to a larger memory; when many have left,
 //! to a smaller one. A memory is kept for the next time that it fits. Where the device has no room for a
@@ -28,7 +29,7 @@ use crate::ModelError;
 use crate::runtime::PooledMemory;
 use orate_graph::{BufferKind, Counters, DeviceError, Executable, Memory, Part, Plan};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Fewest rows of a cache. More are a power of two, so that plans are few.
 const LEAST_CAPACITY: usize = 512;
@@ -41,6 +42,14 @@ const LEAST_FEED: usize = 128;
 /// ([`orate_graph::Device::memory_kept`]): on a GPU 4 GiB, or with CUDA a quarter of the card if that is
 /// more: on a card of 80 GB, those of 64 callers of Qwen3-TTS 0.6B.
 const SESSIONS_KEPT: usize = 16;
+
+/// How long before the end of a frame the next one is submitted, at least: frames differ, and threads do not
+/// wake up to the moment.
+const EARLY: Duration = Duration::from_millis(2);
+
+/// A frame is expected to take as long as the quickest of so many before it. Before there are so many, the next
+/// one is submitted at once.
+const RECENT: usize = 8;
 
 /// Number of an utterance in a batch, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,6 +66,7 @@ pub struct Batch<N: Autoregressive> {
     codes: Vec<i32>,
     /// The frame that was submitted, but not returned.
     flight: Option<Flight>,
+    pace: Pace,
     look_ahead: bool,
     /// Codes that utterances had made when they joined.
     brought: Vec<(RowId, Vec<i32>)>,
@@ -71,6 +81,38 @@ struct Flight {
     codes: Ahead,
     /// Whose frame each row's codes are.
     rows: Vec<Option<RowId>>,
+}
+
+/// When the frame that is under way will be done.
+#[derive(Default)]
+struct Pace {
+    /// What the last frames took, and how many there were.
+    recent: [Duration; RECENT],
+    made: usize,
+    began: Option<Instant>,
+}
+
+impl Pace {
+    fn begin(&mut self, now: Instant) {
+        self.began = Some(now);
+    }
+
+    /// The frame is done, and another one that was submitted begins.
+    fn done(&mut self, now: Instant, another: bool) {
+        if let Some(began) = self.began {
+            self.recent[self.made % RECENT] = now - began;
+            self.made += 1;
+        }
+        self.began = another.then_some(now);
+    }
+
+    /// How long the next frame can wait to be submitted and still be there in time.
+    fn pause(&self, now: Instant) -> Duration {
+        let Some(began) = self.began.filter(|_| self.made >= RECENT) else { return Duration::ZERO };
+        let frame = self.recent.iter().min().copied().unwrap_or_default();
+        let early = EARLY.max(frame / 4);
+        (began + frame).saturating_duration_since(now + early)
+    }
 }
 
 /// A memory, its plan, and what its rows hold. A finished batch leaves its memories to the next one: making
@@ -132,6 +174,7 @@ impl<N: Autoregressive> Batch<N> {
             next_id: 0,
             codes: vec![],
             flight: None,
+            pace: Pace::default(),
             look_ahead: pacing.look_ahead,
             brought: vec![],
             expected: 0,
@@ -165,6 +208,12 @@ impl<N: Autoregressive> Batch<N> {
     /// all, and the batch does not shrink meanwhile.
     pub(super) fn expect(&mut self, more: usize, later: usize) {
         self.expected = (self.len() + more + later).min(self.most);
+    }
+
+    /// How long to wait before the next call of [`Batch::frame`], so that utterances that join meanwhile are in
+    /// the frame that it submits. The device has work until then.
+    pub(super) fn pause(&self) -> Duration {
+        self.flight.as_ref().map_or(Duration::ZERO, |_| self.pace.pause(Instant::now()))
     }
 
     /// As [`Session::set_look_ahead`].
@@ -337,7 +386,10 @@ impl<N: Autoregressive> Batch<N> {
         let active = &mut self.memories[self.active];
         let mut flight = match self.flight.take() {
             Some(flight) => flight,
-            None => active.submit(&self.facts)?,
+            None => {
+                self.pace.begin(Instant::now());
+                active.submit(&self.facts)?
+            }
         };
         // Utterances that are about to join would have to wait for one more frame.
         if self.look_ahead && joining == 0 && active.rows.iter().any(Row::continues) {
@@ -351,6 +403,7 @@ impl<N: Autoregressive> Batch<N> {
         }
         let mut codes = std::mem::take(&mut self.codes);
         flight.codes.finish(active.memory.get(), &mut codes)?;
+        self.pace.done(Instant::now(), self.flight.is_some());
         let used = active.memory.counters() - before;
         for (id, codes) in flight.rows.iter().zip(codes.chunks_exact(self.facts.codes)) {
             if let Some(id) = id.filter(|id| self.row_of(*id).is_some()) {
@@ -596,4 +649,31 @@ fn copy_row(
         }
     }
     Ok(to.copy_from(from, &parts)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_submitted_before_the_one_under_way_ends() {
+        let ms = Duration::from_millis;
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        pace.begin(now);
+        // Beside prompts, the first ones take long.
+        for frame in [40, 30, 12, 13, 12, 13, 14] {
+            now += ms(frame);
+            pace.done(now, true);
+            assert_eq!(pace.pause(now), ms(0), "little is known");
+        }
+        now += ms(12);
+        pace.done(now, true);
+        assert_eq!(pace.pause(now + ms(1)), ms(12 - 12 / 4 - 1));
+        assert_eq!(pace.pause(now + ms(10)), ms(0));
+        now += ms(5);
+        pace.done(now, true);
+        assert_eq!(pace.pause(now), ms(5) - EARLY, "it may be as quick again");
+        pace.done(now + ms(12), false);
+        assert_eq!(pace.pause(now + ms(12)), ms(0), "nothing is under way");
+    }
 }

@@ -193,7 +193,10 @@ impl<N: Autoregressive> Session<N> {
             match coming.take() {
                 None => shared_prompts::read_alone(network, memory.get(), sizes, (count, padded), taps)?,
                 Some(coming) => {
-                    let unread = Unread { memory: memory.lend(), sizes, start, rows: count, padded };
+                    // What else holds the resources is at most a batch and those that make utterances.
+                    let is_crowded = Arc::strong_count(&self.resources) > 3 + shared_prompts::MANY;
+                    let rows = count;
+                    let unread = Unread { memory: memory.lend(), sizes, start, rows, padded, is_crowded };
                     let (read, used) = prompts.read(network, memories, coming, unread);
                     *memory = read;
                     memory.count(used?);

@@ -2,7 +2,9 @@
 //!
 //! Reading a short prompt is mostly reading the weights, so that sixteen prompts one by one take as long as
 //! sixteen passes. Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one
-//! batch: states are copied there and back on the device. A single prompt is read where it is.
+//! batch: states are copied there and back on the device. A single prompt is read where it is, or with many
+//! utterances in a memory that they use in turn: a GPU records the kernels of a plan for each memory that runs
+//! it, which takes longer than to read the prompt.
 
 use super::caches::{self, Slot, cache_parts};
 use super::coalescer::{self, Coalescer, Patience};
@@ -21,6 +23,9 @@ const LONGEST: usize = 2;
 /// Fewest prompts that make a batch, which always has [`MOST_PROMPTS`] rows so that plans are few: on an
 /// H200 it takes as long as six prompts of 32 rows one by one (7.9 and 1.33 ms).
 const LEAST: usize = 6;
+
+/// Utterances under way from which on a single prompt is read in a memory of [`SharedPrompts`].
+pub(super) const MANY: usize = 8;
 
 /// Memories of batches are kept while they take no more than this many sessions' memories.
 const SESSIONS_KEPT: usize = 2;
@@ -48,6 +53,8 @@ pub(super) struct Unread {
     /// Rows without padding, and with it.
     pub rows: usize,
     pub padded: usize,
+    /// Whether many utterances are under way.
+    pub is_crowded: bool,
 }
 
 struct PromptsMemory {
@@ -83,20 +90,19 @@ impl SharedPrompts {
         answer.unwrap_or_else(|| (pool.take(), Err(panicked("the thread that read the prompt has panicked"))))
     }
 
-    /// Compiles the plan of a batch of prompts of `padded` rows after `start` rows, so that late callers
-    /// stall nobody.
+    /// Compiles the plans of prompts of `padded` rows after `start` rows, of one in a shared memory and of a
+    /// batch, so that late callers stall nobody.
     pub fn prepare<N: Autoregressive>(network: &N, start: usize, padded: usize) -> Result<(), ModelError> {
-        if padded > longest(network) {
-            return Ok(());
-        }
         let time = time(network, padded);
-        network.prefill_plan(sizes(start, time), time, false).map(drop)
+        let batches: &[usize] = if padded > longest(network) { &[1] } else { &[1, MOST_PROMPTS] };
+        let mut sizes = batches.iter().map(|batch| sizes(*batch, start, time));
+        sizes.try_for_each(|sizes| network.prefill_plan(sizes, time, false).map(drop))
     }
 
     fn run<N: Autoregressive>(&self, network: &N, mut all: Vec<Unread>) -> Vec<Answer> {
         let mut together = None;
         if all.len() >= LEAST {
-            match self.run_together(network, &mut all) {
+            match self.run_in(network, MOST_PROMPTS, &mut all) {
                 Ok(used) => together = Some(used),
                 // Each alone may find room; if not, that error is returned.
                 Err(e) => tracing::warn!("{} prompts are read one by one: {e}", all.len()),
@@ -104,6 +110,9 @@ impl SharedPrompts {
         }
         let answer = |mut unread: Unread| {
             let alone = || {
+                if unread.is_crowded {
+                    return self.run_in(network, 1, std::slice::from_mut(&mut unread));
+                }
                 let rows = (unread.rows, unread.padded);
                 // Its own memory counts what it asks of the device.
                 read_alone(network, unread.memory.get(), unread.sizes, rows, false)
@@ -115,15 +124,17 @@ impl SharedPrompts {
         all.into_iter().map(answer).collect()
     }
 
-    fn run_together<N: Autoregressive>(
+    /// Reads prompts in a memory of `batch` rows.
+    fn run_in<N: Autoregressive>(
         &self,
         network: &N,
+        batch: usize,
         all: &mut [Unread],
     ) -> Result<Counters, ModelError> {
         let began = Instant::now();
         let time = all.iter().map(|u| time(network, u.padded)).max().unwrap_or_default();
         let start = all.iter().map(|u| u.start).max().unwrap_or_default();
-        let sizes = sizes(start, time);
+        let sizes = sizes(batch, start, time);
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let found = {
             let mut idle = idle();
@@ -161,8 +172,8 @@ fn time<N: Autoregressive>(network: &N, rows: usize) -> usize {
     rows.div_ceil(step).next_power_of_two() * step
 }
 
-fn sizes(start: usize, time: usize) -> MemorySizes {
-    MemorySizes { batch: MOST_PROMPTS, capacity: (start + time).next_power_of_two(), feed: 0 }
+fn sizes(batch: usize, start: usize, time: usize) -> MemorySizes {
+    MemorySizes { batch, capacity: (start + time).next_power_of_two(), feed: 0 }
 }
 
 /// Reads rows where they are, from `position` on. `rows` is their number, without padding and with it.

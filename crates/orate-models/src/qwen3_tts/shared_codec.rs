@@ -3,7 +3,9 @@
 //! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for
 //! twenty. Utterances whose frames are made together also have them decoded at the same moment: chunks of one
 //! size that wait while the codec is at work ([`crate::decoding::coalescer`]) become rows of one batch, if
-//! that is less work than all alone. States are copied there and back on the device.
+//! that is less work than all alone. States are copied there and back on the device. With many utterances
+//! this is also done for a single chunk: a GPU records the kernels of a plan for each memory that runs it,
+//! which takes about as long as a run, so that few memories should do it.
 
 use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, most_rows};
 use crate::ModelError;
@@ -19,11 +21,13 @@ use std::time::{Duration, Instant};
 /// before it takes much longer, and eight chunks in one run take half the time of eight runs.
 const LATER: Patience = Patience { time: Duration::from_millis(2), enough: ROWS };
 
-/// Fewest utterances for which chunks wait: with less, few come within this time.
+/// Fewest utterances for which chunks wait, with less few come within this time; and from which on those that
+/// come use memories in turn.
 const MANY: usize = 8;
 
-/// Memories of batches that are kept: of chunks of two sizes at the same moment.
-const MEMORIES_KEPT: usize = 2;
+/// Rows of batches, and memories of each that are kept: batches of each size may run at the same moment, and
+/// single chunks of one size beside each other. To free one waits for all that the device does.
+const MEMORIES: [(usize, usize); 3] = [(1, 16), (ROWS, CHUNKS.len()), (MANY_ROWS, CHUNKS.len())];
 
 /// Cost of a run in frames, however many it has: on an H200 a run in bf16 takes 0.7 ms and 0.03 ms for each
 /// frame.
@@ -47,6 +51,8 @@ pub(super) struct Piece {
     /// `[F, Q]`
     pub codes: Vec<i32>,
     pub when: When,
+    /// Whether it is decoded in a memory that utterances use in turn, where it is alone.
+    pub takes_turns: bool,
 }
 
 /// Samples, and what was asked of the device in another memory than the chunk's.
@@ -61,19 +67,19 @@ pub(super) struct SharedCodec {
     coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],
     /// Utterances that are decoded.
     pub utterances: AtomicUsize,
-    /// Memories of batches of [`ROWS`] and of [`MANY_ROWS`], which keep their states.
-    memories: [Arc<MemoryPool>; 2],
+    /// Memories of [`MEMORIES`], which keep their states.
+    memories: [Arc<MemoryPool>; MEMORIES.len()],
 }
 
 impl SharedCodec {
     pub fn new(device: Arc<dyn Device>) -> SharedCodec {
         let wait = device.pacing().coalescing_wait.unwrap_or_default();
         let coalescers = std::array::from_fn(|_| Coalescer::new(wait));
-        let memories = || {
+        let memories = MEMORIES.map(|(_, kept)| {
             let device = device.clone();
-            MemoryPool::with_limit(move || device.background_memory(), (MEMORIES_KEPT, usize::MAX))
-        };
-        SharedCodec { coalescers, utterances: AtomicUsize::new(0), memories: [memories(), memories()] }
+            MemoryPool::with_limit(move || device.background_memory(), (kept, usize::MAX))
+        });
+        SharedCodec { coalescers, utterances: AtomicUsize::new(0), memories }
     }
 
     /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to
@@ -81,12 +87,12 @@ impl SharedCodec {
     pub fn decode(&self, decoder: &CodecPlans, piece: Piece) -> (PooledMemory, Samples) {
         let coalescer = &self.coalescers[piece.plan];
         let most = most_rows(CHUNKS[piece.plan]);
-        let waits = piece.when == When::Later && self.utterances.load(Ordering::Relaxed) >= MANY;
+        let waits = piece.when == When::Later && self.is_crowded();
         let later = Patience { time: LATER.time * CHUNKS[piece.plan] as u32, ..LATER };
         let patience = if waits { later } else { Patience::NONE };
         match coalescer.call(None, (piece, patience), (most, |_, _| true), |all| self.run(decoder, all)) {
             Some(Ok(decoded)) => decoded,
-            Some(Err(piece)) => piece.decode(decoder),
+            Some(Err(piece)) => self.decode_alone(decoder, *piece),
             None => {
                 let memory = decoder.memories.adopt(decoder.memories.fresh());
                 (memory, Err(panicked("the thread that decoded has panicked")))
@@ -94,11 +100,25 @@ impl SharedCodec {
         }
     }
 
+    /// Whether there are many utterances.
+    pub fn is_crowded(&self) -> bool {
+        self.utterances.load(Ordering::Relaxed) >= MANY
+    }
+
+    fn decode_alone(&self, decoder: &CodecPlans, mut piece: Piece) -> (PooledMemory, Samples) {
+        if !piece.takes_turns {
+            return piece.decode(decoder);
+        }
+        let samples = self.run_together(decoder, std::slice::from_mut(&mut piece), 1);
+        let samples = samples.and_then(|mut all| all.pop().expect("one for each piece"));
+        (piece.memory, samples)
+    }
+
     fn run(&self, decoder: &CodecPlans, mut all: Vec<Piece>) -> Vec<Answer> {
         let frames = all.first().map_or(0, |p| p.codes.len() / decoder.quantizers());
         if all.len() == 1 {
             // Others wait for one alone, so that they find each other.
-            return all.into_iter().map(|p| Ok(p.decode(decoder))).collect();
+            return all.into_iter().map(|p| Ok(self.decode_alone(decoder, p))).collect();
         }
         let rows = rows_of_runs(all.len(), frames);
         let mut answers = vec![];
@@ -143,7 +163,8 @@ impl SharedCodec {
         rows: usize,
     ) -> Result<Vec<Samples>, ModelError> {
         let plan = decoder.plan(rows, all[0].plan)?;
-        let memories = &self.memories[usize::from(rows > ROWS)];
+        let kind = MEMORIES.iter().position(|(of, _)| *of == rows).expect("rows of a batch");
+        let memories = &self.memories[kind];
         let mut kept = match memories.take_kept() {
             Some(kept) => kept,
             None => {

@@ -8,16 +8,20 @@ use orate_testing::Counting;
 /// Utterances of a window.
 const WINDOW: usize = 50;
 
-/// MB that may be resident more than in the window before, and be free less on the device, in half of the
-/// windows: 14 kB an utterance.
-const MOST_GROWTH: f64 = 0.7;
+/// How much more may be in use.
+struct Limits {
+    /// MB that may be resident more than in the window before, and be free less on the device, in half of the
+    /// windows.
+    growth: f64,
+    /// MB that may be more in the last window than in the first.
+    in_all: f64,
+    /// Blocks that may be in use more between utterances of the last window than of the first: one for two
+    /// utterances.
+    blocks: usize,
+}
 
-/// MB that may be more in the last window than in the first.
-const MOST_IN_ALL: f64 = 2.0;
-
-/// Blocks that may be in use more between utterances of the last window than of the first: one for two
-/// utterances. What is kept for the next one differs by some forty.
-const MOST_BLOCKS: usize = 100;
+/// Of utterances one by one: 14 kB each. What is kept for the next one differs by some forty blocks.
+const ONE_BY_ONE: Limits = Limits { growth: 0.7, in_all: 2.0, blocks: 100 };
 
 /// The devices of `ORATE_TEST_DEVICES`, such as `cpu,cuda:0,vulkan:0`; without it the CPU.
 pub fn devices() -> Vec<DeviceChoice> {
@@ -72,27 +76,40 @@ pub enum End {
 /// Asserts that what was in use after each utterance stays, and that there were utterances of all kinds.
 pub fn judge(device: DeviceChoice, uses: &[Use], ends: &[End]) {
     let windows: Vec<Use> = uses.chunks(WINDOW).filter_map(|w| w.iter().copied().reduce(Use::and)).collect();
+    judge_windows(device, &windows, &ONE_BY_ONE, ends);
+}
+
+/// The same of what was in use at the end of rounds of callers, so many in a window. Each round has
+/// `utterances`. The allocator keeps memory for each thread, which differs by up to 4 MB from window to window.
+pub fn judge_rounds(device: DeviceChoice, uses: &[Use], of_window: usize, utterances: usize, ends: &[End]) {
+    let windows: Vec<Use> =
+        uses.chunks(of_window).filter_map(|w| w.iter().copied().reduce(Use::and)).collect();
+    let blocks = (uses.len() - of_window) * utterances / 2;
+    judge_windows(device, &windows, &Limits { growth: 3.0, in_all: 8.0, blocks }, ends);
+}
+
+fn judge_windows(device: DeviceChoice, windows: &[Use], limits: &Limits, ends: &[End]) {
     let [heard, left, cancelled] =
         [End::Heard, End::Left, End::Cancelled].map(|end| ends.iter().filter(|e| **e == end).count());
     let each: Vec<_> = windows.iter().map(Use::to_string).collect();
     println!("{device}: {heard} heard, {left} left, {cancelled} cancelled; {}", each.join("; "));
     assert!(heard > 150 && left > 50 && cancelled > 50);
-    flat(device, "resident", windows.iter().map(|w| w.host).collect());
+    flat(device, "resident", limits, windows.iter().map(|w| w.host).collect());
     if let Some(free) = windows.iter().map(|w| w.free.map(|free| -free)).collect() {
-        flat(device, "taken from the device", free);
+        flat(device, "taken from the device", limits, free);
     }
     let (begin, end) = (windows[0].blocks, windows[windows.len() - 1].blocks);
-    assert!(end < begin + MOST_BLOCKS, "{device}: blocks in use: {begin} became {end}");
+    assert!(end < begin + limits.blocks, "{device}: blocks in use: {begin} became {end}");
 }
 
 /// Asserts that MB of the windows neither grow steadily nor by much.
-fn flat(device: DeviceChoice, what: &str, mb: Vec<f64>) {
+fn flat(device: DeviceChoice, what: &str, limits: &Limits, mb: Vec<f64>) {
     let mut growth: Vec<f64> = mb.windows(2).map(|pair| pair[1] - pair[0]).collect();
     growth.sort_by(f64::total_cmp);
     assert!(
-        growth[(growth.len() - 1) / 2] < MOST_GROWTH,
+        growth[(growth.len() - 1) / 2] < limits.growth,
         "{device}: {what}: grows steadily, by {growth:?} MB"
     );
     let all = mb[mb.len() - 1] - mb[0];
-    assert!(all < MOST_IN_ALL, "{device}: {what}: {all:.1} MB more at the end");
+    assert!(all < limits.in_all, "{device}: {what}: {all:.1} MB more at the end");
 }
