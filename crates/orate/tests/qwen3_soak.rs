@@ -27,7 +27,7 @@ const OTHERS: usize = 250;
 /// Callers of a crowd, which join, leave and cancel at any time, and rounds of them: memories of all sizes are
 /// made in the first ones, the others are measured, each when the last caller has left.
 const CROWD: usize = 24;
-const FIRST_ROUNDS: usize = 8;
+const FIRST_ROUNDS: usize = 20;
 const ROUNDS: usize = 12;
 const ROUNDS_OF_WINDOW: usize = 3;
 

@@ -504,7 +504,7 @@ impl<N: Autoregressive> Batch<N> {
         let sizes = Self::sizes(&self.facts, batch, need, least);
         let plan = self.resources.network.frame_plan(sizes, false)?;
         self.keep_few(caches::bytes(plan.plan()));
-        let mut memory = self.resources.memories.take();
+        let mut memory = self.resources.batches.take();
         let kept = plan.plan().buffers().iter().filter(|b| b.kind.is_state() || b.name == FEED);
         let kept: Vec<_> = kept.map(|b| (&*b.name, b.dtype, &b.shape)).collect();
         memory.get().clear_all(&kept)?;

@@ -11,6 +11,8 @@ pub(super) struct Resources<N: Autoregressive> {
     pub network: N,
     /// Memories of finished utterances are kept for as many as may speak at once.
     pub memories: Arc<MemoryPool>,
+    /// Memories of batches, which these keep themselves.
+    pub batches: Arc<MemoryPool>,
     /// Caches after the fixed rows of prompts.
     pub prefixes: KeptStates<N::Prefix>,
     pub prompts: SharedPrompts,
@@ -27,6 +29,7 @@ impl<N: Autoregressive> Resources<N> {
     pub fn with_memories(network: N, prefix_bytes: usize, memories: Arc<MemoryPool>) -> Arc<Resources<N>> {
         let wait = network.device().pacing().coalescing_wait.unwrap_or_default();
         let (prefixes, prompts) = (KeptStates::new(prefix_bytes), SharedPrompts::new(wait));
-        Arc::new(Resources { network, memories, prefixes, prompts })
+        let batches = MemoryPool::new(network.device().clone(), 0);
+        Arc::new(Resources { network, memories, batches, prefixes, prompts })
     }
 }

@@ -195,8 +195,9 @@ impl<N: Autoregressive> Session<N> {
                 Some(coming) => {
                     // What else holds the resources is at most a batch and those that make utterances.
                     let is_crowded = Arc::strong_count(&self.resources) > 3 + shared_prompts::MANY;
+                    let takes_turns = pacing.takes_turns && is_crowded;
                     let rows = count;
-                    let unread = Unread { memory: memory.lend(), sizes, start, rows, padded, is_crowded };
+                    let unread = Unread { memory: memory.lend(), sizes, start, rows, padded, takes_turns };
                     let (read, used) = prompts.read(network, memories, coming, unread);
                     *memory = read;
                     memory.count(used?);

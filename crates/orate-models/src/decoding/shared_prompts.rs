@@ -3,8 +3,7 @@
 //! Reading a short prompt is mostly reading the weights, so that sixteen prompts one by one take as long as
 //! sixteen passes. Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one
 //! batch: states are copied there and back on the device. A single prompt is read where it is, or with many
-//! utterances in a memory that they use in turn: a GPU records the kernels of a plan for each memory that runs
-//! it, which takes longer than to read the prompt.
+//! utterances in a memory that they use in turn ([`orate_graph::Pacing::takes_turns`]).
 
 use super::caches::{self, Slot, cache_parts};
 use super::coalescer::{self, Coalescer, Patience};
@@ -24,7 +23,7 @@ const LONGEST: usize = 2;
 /// H200 it takes as long as six prompts of 32 rows one by one (7.9 and 1.33 ms).
 const LEAST: usize = 6;
 
-/// Utterances under way from which on a single prompt is read in a memory of [`SharedPrompts`].
+/// Utterances from which on single prompts take turns.
 pub(super) const MANY: usize = 8;
 
 /// Memories of batches are kept while they take no more than this many sessions' memories.
@@ -53,8 +52,8 @@ pub(super) struct Unread {
     /// Rows without padding, and with it.
     pub rows: usize,
     pub padded: usize,
-    /// Whether many utterances are under way.
-    pub is_crowded: bool,
+    /// Whether it is read in a memory that utterances use in turn, if it is alone.
+    pub takes_turns: bool,
 }
 
 struct PromptsMemory {
@@ -93,10 +92,12 @@ impl SharedPrompts {
     /// Compiles the plans of prompts of `padded` rows after `start` rows, of one in a shared memory and of a
     /// batch, so that late callers stall nobody.
     pub fn prepare<N: Autoregressive>(network: &N, start: usize, padded: usize) -> Result<(), ModelError> {
-        let time = time(network, padded);
-        let batches: &[usize] = if padded > longest(network) { &[1] } else { &[1, MOST_PROMPTS] };
-        let mut sizes = batches.iter().map(|batch| sizes(*batch, start, time));
-        sizes.try_for_each(|sizes| network.prefill_plan(sizes, time, false).map(drop))
+        let (time, takes_turns) = (time(network, padded), network.device().pacing().takes_turns);
+        let wanted = [(1, takes_turns), (MOST_PROMPTS, padded <= longest(network))];
+        for (batch, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+            network.prefill_plan(sizes(batch, start, time), time, false)?;
+        }
+        Ok(())
     }
 
     fn run<N: Autoregressive>(&self, network: &N, mut all: Vec<Unread>) -> Vec<Answer> {
@@ -110,7 +111,7 @@ impl SharedPrompts {
         }
         let answer = |mut unread: Unread| {
             let alone = || {
-                if unread.is_crowded {
+                if unread.takes_turns {
                     return self.run_in(network, 1, std::slice::from_mut(&mut unread));
                 }
                 let rows = (unread.rows, unread.padded);

@@ -55,7 +55,7 @@ impl CodecDecoder {
     /// Begins an utterance.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, ModelError> {
         let (decoder, memory) = (self.clone(), self.plans.memories.take());
-        let takes_turns = self.shared.is_crowded();
+        let takes_turns = self.plans().device().pacing().takes_turns && self.shared.is_crowded();
         self.shared.utterances.fetch_add(1, Ordering::Relaxed);
         let mut stream =
             CodecStream { decoder, memory, takes_turns, frames: 0, ended: false, when: When::Now };

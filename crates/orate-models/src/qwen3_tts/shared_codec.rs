@@ -4,8 +4,7 @@
 //! twenty. Utterances whose frames are made together also have them decoded at the same moment: chunks of one
 //! size that wait while the codec is at work ([`crate::decoding::coalescer`]) become rows of one batch, if
 //! that is less work than all alone. States are copied there and back on the device. With many utterances
-//! this is also done for a single chunk: a GPU records the kernels of a plan for each memory that runs it,
-//! which takes about as long as a run, so that few memories should do it.
+//! this is also done for a single chunk ([`orate_graph::Pacing::takes_turns`]).
 
 use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, most_rows};
 use crate::ModelError;

@@ -80,12 +80,16 @@ pub fn judge(device: DeviceChoice, uses: &[Use], ends: &[End]) {
 }
 
 /// The same of what was in use at the end of rounds of callers, so many in a window. Each round has
-/// `utterances`. The allocator keeps memory for each thread, which differs by up to 4 MB from window to window.
+/// `utterances`, each of which may leave as much behind as one by one. The allocator keeps memory for each
+/// thread, which differs by up to 4 MB from window to window; and on CUDA, launches of a plan are recorded for
+/// each memory that has run it twice, which after thousands of utterances a few have yet to do.
 pub fn judge_rounds(device: DeviceChoice, uses: &[Use], of_window: usize, utterances: usize, ends: &[End]) {
     let windows: Vec<Use> =
         uses.chunks(of_window).filter_map(|w| w.iter().copied().reduce(Use::and)).collect();
-    let blocks = (uses.len() - of_window) * utterances / 2;
-    judge_windows(device, &windows, &Limits { growth: 3.0, in_all: 8.0, blocks }, ends);
+    let (of_window, in_all) = (of_window * utterances, (uses.len() - of_window) * utterances);
+    let growth = ONE_BY_ONE.growth / WINDOW as f64 * of_window as f64;
+    let limits = Limits { growth, in_all: 0.01 * in_all as f64, blocks: in_all / 2 };
+    judge_windows(device, &windows, &limits, ends);
 }
 
 fn judge_windows(device: DeviceChoice, windows: &[Use], limits: &Limits, ends: &[End]) {
