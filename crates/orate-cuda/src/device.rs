@@ -141,8 +141,8 @@ impl Device for CudaDevice {
     }
 
     fn pacing(&self) -> Pacing {
-        // Launches of a plan are recorded for each memory.
-        Pacing { takes_turns: true, ..Pacing::QUEUES }
+        // A CUDA graph contains the addresses of one memory.
+        Pacing { shared_workspaces: true, ..Pacing::QUEUES }
     }
 
     /// On a large card, enough for batches of sixteen callers: to make their memories again takes longer than

@@ -357,7 +357,7 @@ pub(crate) struct Pinned {
 // SAFETY: it owns its memory.
 unsafe impl Send for Pinned {}
 
-/// Fewest bytes of pinned memory. To free it waits for all that the device does, so it should not grow often.
+/// Minimum size of pinned memory, in bytes. Freeing it synchronizes the device, so it should rarely grow.
 const LEAST_PINNED: usize = 1 << 18;
 
 impl Pinned {

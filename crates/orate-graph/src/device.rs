@@ -157,9 +157,10 @@ pub struct Pacing {
     /// How long work waits for other work to share a pass with. `None`: passes are not shared, since one of
     /// many rows takes as long as its rows one by one.
     pub coalescing_wait: Option<Duration>,
-    /// Run what one of many utterances does alone in a memory that they use in turn, and copy its state there
-    /// and back: a plan is prepared for each memory that runs it, which takes longer than the run.
-    pub takes_turns: bool,
+    /// With many utterances, run a single prompt or codec chunk in a shared workspace instead of the
+    /// utterance's own memory. Set where each memory records the plans that it runs, as CUDA graphs:
+    /// recording takes longer than the run.
+    pub shared_workspaces: bool,
     /// Prompts are padded to a multiple of this many rows, so that prompts of all lengths need few plans.
     pub prompt_step: usize,
     /// Run a chunk of codes that is not full as a full one: a run costs more than the frames in it.
@@ -179,7 +180,7 @@ impl Pacing {
         look_ahead: false,
         side_by_side: false,
         coalescing_wait: None,
-        takes_turns: false,
+        shared_workspaces: false,
         prompt_step: 4,
         fills_chunks: false,
         first_chunk: 4,
@@ -193,7 +194,7 @@ impl Pacing {
         look_ahead: true,
         side_by_side: true,
         coalescing_wait: Some(Duration::from_millis(5)),
-        takes_turns: false,
+        shared_workspaces: false,
         prompt_step: 32,
         fills_chunks: true,
         first_chunk: 2,

@@ -98,15 +98,15 @@ impl<K: PartialEq> PlanCache<K> {
     }
 }
 
-/// Memories of finished work, kept for reuse. The one that was made first is taken first: what a device keeps
-/// for each memory that runs a plan is then kept for no more of them than are in use at once.
+/// Memories of finished work, kept for reuse. The oldest one is taken first, so that devices that record
+/// plans per memory do so for as few memories as are in use at once.
 pub struct MemoryPool {
     make: Box<dyn Fn() -> Box<dyn Memory> + Send + Sync>,
     /// Memories kept at most, and bytes of each.
     limit: (usize, usize),
-    /// By their numbers.
+    /// By order of creation.
     kept: Mutex<BTreeMap<usize, Box<dyn Memory>>>,
-    /// Memories that were made.
+    /// Number of memories created.
     made: AtomicUsize,
 }
 
@@ -157,6 +157,7 @@ impl MemoryPool {
 pub struct PooledMemory {
     /// `None` while it is lent.
     memory: Option<Box<dyn Memory>>,
+    /// In order of creation.
     number: usize,
     pool: Arc<MemoryPool>,
     /// Counters of the memory when it was taken.

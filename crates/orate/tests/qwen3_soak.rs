@@ -24,8 +24,8 @@ const OF_EACH: usize = 50;
 const FIRST: usize = 200;
 const OTHERS: usize = 250;
 
-/// Callers of a crowd, which join, leave and cancel at any time, and rounds of them: memories of all sizes are
-/// made in the first ones, the others are measured, each when the last caller has left.
+/// Concurrent callers that join, leave and cancel at random. The first rounds create memories of all sizes
+/// and are not judged. Memory is measured after each round, when all callers have left.
 const CROWD: usize = 24;
 const FIRST_ROUNDS: usize = 20;
 const ROUNDS: usize = 12;
@@ -134,7 +134,7 @@ fn crowd(device: DeviceChoice) {
         v.engine.speak("The first is the last.", &o).expect("speaks")
     };
     let wanted = first();
-    // Some 3,000 in the rounds that are measured, or on a CPU some 900.
+    // In the judged rounds some 3,000, on a CPU some 900.
     let of_each = if device == DeviceChoice::Cpu { 3 } else { 11 };
     let (mut ends, mut uses) = (vec![], vec![]);
     for round in 0..FIRST_ROUNDS + ROUNDS {

@@ -8,9 +8,9 @@
 //!
 //! With look-ahead ([`orate_graph::Pacing::look_ahead`]) a frame is submitted before the codes of the one
 //! before it are waited for. It is a frame of the rows that were there when it was submitted: a row that
-//! joins is in the next one, and what it makes of one that has left is ignored. So that few have to wait for
-//! the next one, it is submitted shortly before the device needs it ([`Batch::pause`]). Before rows move to
-//! another memory, it is waited for.
+//! joins is in the next one, and what it makes of one that has left is ignored. The next frame is submitted
+//! shortly before the current one ends, so that utterances can join it until then ([`Batch::pause`]). Before
+//! rows move to another memory, it is waited for.
 //!
 //! Rows are 2, 4, 8 … [`Batch::most`]. When more join, all rows move to a larger memory; when many have left,
 //! to a smaller one. A memory is kept for the next time that it fits. Where the device has no room for a
@@ -43,12 +43,12 @@ const LEAST_FEED: usize = 128;
 /// more: on a card of 80 GB, those of 64 callers of Qwen3-TTS 0.6B.
 const SESSIONS_KEPT: usize = 16;
 
-/// How long before the end of a frame the next one is submitted, at least: frames differ, and threads do not
-/// wake up to the moment.
+/// Minimum time between the submission of a frame and the end of the one before it. Frame times vary, and
+/// threads wake up late.
 const EARLY: Duration = Duration::from_millis(2);
 
-/// A frame is expected to take as long as the quickest of so many before it. Before there are so many, the next
-/// one is submitted at once.
+/// Number of recent frames whose shortest time predicts the next one. Until there are as many, frames are
+/// submitted at once.
 const RECENT: usize = 8;
 
 /// Number of an utterance in a batch, which is never reused.
@@ -83,12 +83,13 @@ struct Flight {
     rows: Vec<Option<RowId>>,
 }
 
-/// When the frame that is under way will be done.
+/// Predicts the end of the current frame.
 #[derive(Default)]
 struct Pace {
-    /// What the last frames took, and how many there were.
+    /// Times of the last frames, as a ring, and number of frames.
     recent: [Duration; RECENT],
     made: usize,
+    /// Start of the current frame.
     began: Option<Instant>,
 }
 
@@ -97,7 +98,7 @@ impl Pace {
         self.began = Some(now);
     }
 
-    /// The frame is done, and another one that was submitted begins.
+    /// Records the end of the current frame. `another` says whether the next one has been submitted.
     fn done(&mut self, now: Instant, another: bool) {
         if let Some(began) = self.began {
             self.recent[self.made % RECENT] = now - began;
@@ -106,7 +107,7 @@ impl Pace {
         self.began = another.then_some(now);
     }
 
-    /// How long the next frame can wait to be submitted and still be there in time.
+    /// Time until the next frame must be submitted.
     fn pause(&self, now: Instant) -> Duration {
         let Some(began) = self.began.filter(|_| self.made >= RECENT) else { return Duration::ZERO };
         let frame = self.recent.iter().min().copied().unwrap_or_default();
@@ -210,8 +211,8 @@ impl<N: Autoregressive> Batch<N> {
         self.expected = (self.len() + more + later).min(self.most);
     }
 
-    /// How long to wait before the next call of [`Batch::frame`], so that utterances that join meanwhile are in
-    /// the frame that it submits. The device has work until then.
+    /// Time to wait before calling [`Batch::frame`]: utterances that join meanwhile are part of the frame
+    /// that it submits. The device is busy until then.
     pub(super) fn pause(&self) -> Duration {
         self.flight.as_ref().map_or(Duration::ZERO, |_| self.pace.pause(Instant::now()))
     }

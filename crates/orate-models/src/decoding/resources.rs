@@ -11,7 +11,7 @@ pub(super) struct Resources<N: Autoregressive> {
     pub network: N,
     /// Memories of finished utterances are kept for as many as may speak at once.
     pub memories: Arc<MemoryPool>,
-    /// Memories of batches, which these keep themselves.
+    /// Creates the memories of batches. It keeps none: a batch keeps its own.
     pub batches: Arc<MemoryPool>,
     /// Caches after the fixed rows of prompts.
     pub prefixes: KeptStates<N::Prefix>,

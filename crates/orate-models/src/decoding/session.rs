@@ -193,11 +193,11 @@ impl<N: Autoregressive> Session<N> {
             match coming.take() {
                 None => shared_prompts::read_alone(network, memory.get(), sizes, (count, padded), taps)?,
                 Some(coming) => {
-                    // What else holds the resources is at most a batch and those that make utterances.
+                    // The other owners are `Decoding`, `SharedBatch` and at most one `Batch`.
                     let is_crowded = Arc::strong_count(&self.resources) > 3 + shared_prompts::MANY;
-                    let takes_turns = pacing.takes_turns && is_crowded;
+                    let in_workspace = pacing.shared_workspaces && is_crowded;
                     let rows = count;
-                    let unread = Unread { memory: memory.lend(), sizes, start, rows, padded, takes_turns };
+                    let unread = Unread { memory: memory.lend(), sizes, start, rows, padded, in_workspace };
                     let (read, used) = prompts.read(network, memories, coming, unread);
                     *memory = read;
                     memory.count(used?);

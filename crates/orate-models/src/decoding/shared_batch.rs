@@ -141,7 +141,7 @@ impl<N: Autoregressive> SharedBatch<N> {
 
     /// Makes a frame of all utterances that continue. Errors are kept for the utterances that they concern.
     fn lead<'a>(&'a self, mut state: MutexGuard<'a, State<N>>, me: u64) -> MutexGuard<'a, State<N>> {
-        // Who comes while a frame is under way is in the next one, if that is submitted late enough.
+        // Utterances that arrive during the pause join the next frame.
         let pause = state.batch.as_ref().map_or(Duration::ZERO, Batch::pause);
         if !pause.is_zero() {
             state.led = true;

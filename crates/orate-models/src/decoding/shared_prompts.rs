@@ -2,8 +2,8 @@
 //!
 //! Reading a short prompt is mostly reading the weights, so that sixteen prompts one by one take as long as
 //! sixteen passes. Prompts of similar length that arrive together ([`super::coalescer`]) become rows of one
-//! batch: states are copied there and back on the device. A single prompt is read where it is, or with many
-//! utterances in a memory that they use in turn ([`orate_graph::Pacing::takes_turns`]).
+//! batch: states are copied there and back on the device. A single prompt is prefilled in its own memory or,
+//! with many utterances, in a workspace of one row ([`orate_graph::Pacing::shared_workspaces`]).
 
 use super::caches::{self, Slot, cache_parts};
 use super::coalescer::{self, Coalescer, Patience};
@@ -23,7 +23,7 @@ const LONGEST: usize = 2;
 /// H200 it takes as long as six prompts of 32 rows one by one (7.9 and 1.33 ms).
 const LEAST: usize = 6;
 
-/// Utterances from which on single prompts take turns.
+/// Minimum number of utterances for prefilling a single prompt in a workspace.
 pub(super) const MANY: usize = 8;
 
 /// Memories of batches are kept while they take no more than this many sessions' memories.
@@ -52,8 +52,8 @@ pub(super) struct Unread {
     /// Rows without padding, and with it.
     pub rows: usize,
     pub padded: usize,
-    /// Whether it is read in a memory that utterances use in turn, if it is alone.
-    pub takes_turns: bool,
+    /// Whether to prefill it in a workspace if it is alone.
+    pub in_workspace: bool,
 }
 
 struct PromptsMemory {
@@ -89,11 +89,11 @@ impl SharedPrompts {
         answer.unwrap_or_else(|| (pool.take(), Err(panicked("the thread that read the prompt has panicked"))))
     }
 
-    /// Compiles the plans of prompts of `padded` rows after `start` rows, of one in a shared memory and of a
-    /// batch, so that late callers stall nobody.
+    /// Compiles the prefill plans for prompts of `padded` rows at offset `start`, for workspaces and batches,
+    /// so that callers that arrive later stall nobody.
     pub fn prepare<N: Autoregressive>(network: &N, start: usize, padded: usize) -> Result<(), ModelError> {
-        let (time, takes_turns) = (time(network, padded), network.device().pacing().takes_turns);
-        let wanted = [(1, takes_turns), (MOST_PROMPTS, padded <= longest(network))];
+        let (time, workspaces) = (time(network, padded), network.device().pacing().shared_workspaces);
+        let wanted = [(1, workspaces), (MOST_PROMPTS, padded <= longest(network))];
         for (batch, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             network.prefill_plan(sizes(batch, start, time), time, false)?;
         }
@@ -111,7 +111,7 @@ impl SharedPrompts {
         }
         let answer = |mut unread: Unread| {
             let alone = || {
-                if unread.takes_turns {
+                if unread.in_workspace {
                     return self.run_in(network, 1, std::slice::from_mut(&mut unread));
                 }
                 let rows = (unread.rows, unread.padded);
@@ -125,7 +125,7 @@ impl SharedPrompts {
         all.into_iter().map(answer).collect()
     }
 
-    /// Reads prompts in a memory of `batch` rows.
+    /// Prefills prompts in a workspace of `batch` rows.
     fn run_in<N: Autoregressive>(
         &self,
         network: &N,

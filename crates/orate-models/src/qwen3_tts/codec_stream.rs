@@ -55,10 +55,10 @@ impl CodecDecoder {
     /// Begins an utterance.
     pub fn stream(self: &Arc<Self>) -> Result<CodecStream, ModelError> {
         let (decoder, memory) = (self.clone(), self.plans.memories.take());
-        let takes_turns = self.plans().device().pacing().takes_turns && self.shared.is_crowded();
+        let in_workspace = self.plans().device().pacing().shared_workspaces && self.shared.is_crowded();
         self.shared.utterances.fetch_add(1, Ordering::Relaxed);
         let mut stream =
-            CodecStream { decoder, memory, takes_turns, frames: 0, ended: false, when: When::Now };
+            CodecStream { decoder, memory, in_workspace, frames: 0, ended: false, when: When::Now };
         stream.restart()?;
         Ok(stream)
     }
@@ -140,7 +140,7 @@ fn whole_states(plan: &Plan) -> Vec<Part<'_>> {
 pub struct CodecStream {
     decoder: Arc<CodecDecoder>,
     memory: PooledMemory,
-    takes_turns: bool,
+    in_workspace: bool,
     frames: u64,
     /// Whether padding was decoded, after which no frame can follow.
     ended: bool,
@@ -212,8 +212,8 @@ impl CodecStream {
     /// Codes of `CHUNKS[i]` frames to samples, with those of other streams where runs are shared.
     fn decode_chunk(&mut self, i: usize, codes: Vec<i32>) -> Result<Vec<f32>, ModelError> {
         let CodecDecoder { plans, shared, .. } = &*self.decoder;
-        let CodecStream { when, takes_turns, .. } = *self;
-        let piece = Piece { memory: self.memory.lend(), plan: i, codes, when, takes_turns };
+        let CodecStream { when, in_workspace, .. } = *self;
+        let piece = Piece { memory: self.memory.lend(), plan: i, codes, when, in_workspace };
         let shares = plans.cache.device().pacing().coalescing_wait.is_some();
         let (memory, result) = if shares { shared.decode(plans, piece) } else { piece.decode(plans) };
         self.memory = memory;

@@ -3,8 +3,8 @@
 //! A run of the decoder is some hundred small kernels, which cost nearly as much for two frames as for
 //! twenty. Utterances whose frames are made together also have them decoded at the same moment: chunks of one
 //! size that wait while the codec is at work ([`crate::decoding::coalescer`]) become rows of one batch, if
-//! that is less work than all alone. States are copied there and back on the device. With many utterances
-//! this is also done for a single chunk ([`orate_graph::Pacing::takes_turns`]).
+//! that is less work than all alone. States are copied there and back on the device. With many utterances,
+//! single chunks also run in such a workspace ([`orate_graph::Pacing::shared_workspaces`]).
 
 use super::codec_plans::{CHUNKS, CodecPlans, MANY_ROWS, ROWS, most_rows};
 use crate::ModelError;
@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 /// before it takes much longer, and eight chunks in one run take half the time of eight runs.
 const LATER: Patience = Patience { time: Duration::from_millis(2), enough: ROWS };
 
-/// Fewest utterances for which chunks wait, with less few come within this time; and from which on those that
-/// come use memories in turn.
+/// Minimum number of utterances for chunks to wait, since with fewer hardly any other arrives in time, and
+/// for new utterances to use workspaces.
 const MANY: usize = 8;
 
-/// Rows of batches, and memories of each that are kept: batches of each size may run at the same moment, and
-/// single chunks of one size beside each other. To free one waits for all that the device does.
-const MEMORIES: [(usize, usize); 3] = [(1, 16), (ROWS, CHUNKS.len()), (MANY_ROWS, CHUNKS.len())];
+/// Rows of each kind of workspace, and maximum number of idle ones that are kept. Batches of all chunk sizes
+/// can run at the same time, and so can single chunks. Freeing a workspace synchronizes the device.
+const WORKSPACES: [(usize, usize); 3] = [(1, 16), (ROWS, CHUNKS.len()), (MANY_ROWS, CHUNKS.len())];
 
 /// Cost of a run in frames, however many it has: on an H200 a run in bf16 takes 0.7 ms and 0.03 ms for each
 /// frame.
@@ -50,8 +50,8 @@ pub(super) struct Piece {
     /// `[F, Q]`
     pub codes: Vec<i32>,
     pub when: When,
-    /// Whether it is decoded in a memory that utterances use in turn, where it is alone.
-    pub takes_turns: bool,
+    /// Whether to decode it in a workspace if it is alone.
+    pub in_workspace: bool,
 }
 
 /// Samples, and what was asked of the device in another memory than the chunk's.
@@ -66,19 +66,19 @@ pub(super) struct SharedCodec {
     coalescers: [Coalescer<Piece, Answer>; CHUNKS.len()],
     /// Utterances that are decoded.
     pub utterances: AtomicUsize,
-    /// Memories of [`MEMORIES`], which keep their states.
-    memories: [Arc<MemoryPool>; MEMORIES.len()],
+    /// Idle workspaces, by kind.
+    workspaces: [Arc<MemoryPool>; WORKSPACES.len()],
 }
 
 impl SharedCodec {
     pub fn new(device: Arc<dyn Device>) -> SharedCodec {
         let wait = device.pacing().coalescing_wait.unwrap_or_default();
         let coalescers = std::array::from_fn(|_| Coalescer::new(wait));
-        let memories = MEMORIES.map(|(_, kept)| {
+        let workspaces = WORKSPACES.map(|(_, kept)| {
             let device = device.clone();
             MemoryPool::with_limit(move || device.background_memory(), (kept, usize::MAX))
         });
-        SharedCodec { coalescers, utterances: AtomicUsize::new(0), memories }
+        SharedCodec { coalescers, utterances: AtomicUsize::new(0), workspaces }
     }
 
     /// Decodes a chunk, alone or with those of others. The memory comes back, an empty one if it was lost to
@@ -105,10 +105,10 @@ impl SharedCodec {
     }
 
     fn decode_alone(&self, decoder: &CodecPlans, mut piece: Piece) -> (PooledMemory, Samples) {
-        if !piece.takes_turns {
+        if !piece.in_workspace {
             return piece.decode(decoder);
         }
-        let samples = self.run_together(decoder, std::slice::from_mut(&mut piece), 1);
+        let samples = self.run_in_workspace(decoder, std::slice::from_mut(&mut piece), 1);
         let samples = samples.and_then(|mut all| all.pop().expect("one for each piece"));
         (piece.memory, samples)
     }
@@ -141,7 +141,7 @@ impl SharedCodec {
             return all.into_iter().map(|p| Err(p.into())).collect();
         }
         let began = Instant::now();
-        match self.run_together(decoder, &mut all, rows) {
+        match self.run_in_workspace(decoder, &mut all, rows) {
             Ok(results) => {
                 tracing::debug!(chunks = all.len(), frames, elapsed = ?began.elapsed(), "chunks in one run");
                 all.into_iter().map(|p| p.memory).zip(results).map(Ok).collect()
@@ -154,22 +154,22 @@ impl SharedCodec {
         }
     }
 
-    /// Decodes all in one run. An error leaves all states as they were.
-    fn run_together(
+    /// Decodes all in one run, in a workspace of `rows` rows. An error leaves all states unchanged.
+    fn run_in_workspace(
         &self,
         decoder: &CodecPlans,
         all: &mut [Piece],
         rows: usize,
     ) -> Result<Vec<Samples>, ModelError> {
         let plan = decoder.plan(rows, all[0].plan)?;
-        let kind = MEMORIES.iter().position(|(of, _)| *of == rows).expect("rows of a batch");
-        let memories = &self.memories[kind];
-        let mut kept = match memories.take_kept() {
+        let kind = WORKSPACES.iter().position(|(of, _)| *of == rows).expect("rows of a workspace");
+        let workspaces = &self.workspaces[kind];
+        let mut kept = match workspaces.take_kept() {
             Some(kept) => kept,
             None => {
-                let mut memory = memories.fresh();
+                let mut memory = workspaces.fresh();
                 runtime::clear_states(memory.as_mut(), plan.plan())?;
-                memories.adopt(memory)
+                workspaces.adopt(memory)
             }
         };
         let memory = kept.get();

@@ -8,7 +8,7 @@ use orate_testing::Counting;
 /// Utterances of a window.
 const WINDOW: usize = 50;
 
-/// How much more may be in use.
+/// Maximum growth.
 struct Limits {
     /// MB that may be resident more than in the window before, and be free less on the device, in half of the
     /// windows.
@@ -20,7 +20,7 @@ struct Limits {
     blocks: usize,
 }
 
-/// Of utterances one by one: 14 kB each. What is kept for the next one differs by some forty blocks.
+/// For utterances one by one: 14 kB each. The number of blocks kept for reuse varies by about forty.
 const ONE_BY_ONE: Limits = Limits { growth: 0.7, in_all: 2.0, blocks: 100 };
 
 /// The devices of `ORATE_TEST_DEVICES`, such as `cpu,cuda:0,vulkan:0`; without it the CPU.
@@ -79,10 +79,11 @@ pub fn judge(device: DeviceChoice, uses: &[Use], ends: &[End]) {
     judge_windows(device, &windows, &ONE_BY_ONE, ends);
 }
 
-/// The same of what was in use at the end of rounds of callers, so many in a window. Each round has
-/// `utterances`, each of which may leave as much behind as one by one. The allocator keeps memory for each
-/// thread, which differs by up to 4 MB from window to window; and on CUDA, launches of a plan are recorded for
-/// each memory that has run it twice, which after thousands of utterances a few have yet to do.
+/// The same for memory in use after each round of concurrent callers. A window is `of_window` rounds, a round
+/// is
+/// `utterances` utterances, and the limits per utterance are those of [`ONE_BY_ONE`]. Memory that the
+/// allocator keeps per thread varies by 4 MB, and on CUDA some memories still record a graph after thousands
+/// of utterances.
 pub fn judge_rounds(device: DeviceChoice, uses: &[Use], of_window: usize, utterances: usize, ends: &[End]) {
     let windows: Vec<Use> =
         uses.chunks(of_window).filter_map(|w| w.iter().copied().reduce(Use::and)).collect();

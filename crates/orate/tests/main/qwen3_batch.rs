@@ -395,7 +395,7 @@ fn share_frames(has_room: HasRoom) {
 /// Prompts that come at once are read in one pass, and each leaves behind what it would alone.
 #[test]
 fn callers_read_their_prompts_together() {
-    // So many that one alone is read in a memory of those that take turns.
+    // Enough for single prompts to be prefilled in workspaces.
     const ALL: usize = 12;
     let (model, _) = with_queues();
     let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(&model, i))).collect();
@@ -436,7 +436,7 @@ fn callers_read_their_prompts_together() {
 /// Pieces that are decoded in one run sound as each would alone, and leave its state behind.
 #[test]
 fn callers_decode_their_frames_together() {
-    // One more than a run has rows: it is decoded alone, in a memory of those that take turns.
+    // One more than a batch has rows: it is decoded alone in a workspace.
     const ALL: usize = 9;
     const PIECE: usize = 4;
     let (model, _) = with_queues();

@@ -135,7 +135,7 @@ fn no_plan_is_made_after_warming_up() {
 /// Callers that start and stop at any time find all plans of their shared batches compiled.
 #[test]
 fn no_plan_is_made_when_callers_meet() {
-    // So many that prompts and chunks of one caller are computed in memories that take turns.
+    // Enough for single prompts and chunks to run in workspaces.
     const CALLERS: usize = 12;
     for device in all_choices() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -60,7 +60,7 @@ impl Device for WithQueues {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { takes_turns: true, ..Pacing::QUEUES }
+        Pacing { shared_workspaces: true, ..Pacing::QUEUES }
     }
 
     fn memory_kept(&self) -> usize {
