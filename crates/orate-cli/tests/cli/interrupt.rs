@@ -60,6 +60,12 @@ fn unfinished(child: &Child, folder: &Folder) -> Option<u64> {
     unnamed.chain(named).find_map(|file| Some(file.metadata().ok()?.len()))
 }
 
+/// Whether there is an unfinished file with content. An empty one may be the check that the folder is
+/// writable, which precedes the signal handlers.
+fn has_audio(child: &Child, folder: &Folder) -> bool {
+    unfinished(child, folder).is_some_and(|bytes| bytes > 0)
+}
+
 /// The program with default signal handlers. The parent of the tests may ignore Ctrl-C, as shells do for
 /// background jobs, and children inherit that.
 fn at_a_terminal(folder: &Folder, args: &[&str]) -> Command {
@@ -94,7 +100,7 @@ fn a_megabyte_of_text_starts_and_can_be_stopped() {
         let mut child = Kept(child.expect("run orate"));
         wait_until("some audio", || {
             assert!(child.try_wait().unwrap().is_none(), "it ended early");
-            unfinished(&child, &folder).is_some_and(|bytes| bytes > 0)
+            has_audio(&child, &folder)
         });
         #[cfg(target_os = "linux")]
         {
@@ -129,7 +135,7 @@ fn ignored_signals_stay_ignored() {
         });
     }
     let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
-    wait_until("a file", || unfinished(&child, &folder).is_some());
+    wait_until("some audio", || has_audio(&child, &folder));
     signal(&child, "-HUP");
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it goes on");
@@ -160,7 +166,7 @@ fn a_second_signal_ends_at_once_and_leaves_nothing() {
         let mut command =
             at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", output, "--format", format]);
         let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
-        wait_until("a file", || unfinished(&child, &folder).is_some());
+        wait_until("some audio", || has_audio(&child, &folder));
         let id = i32::try_from(child.id()).expect("a process");
         // SAFETY: the child has not been waited for, so its process id is still valid.
         unsafe {
@@ -195,9 +201,10 @@ fn an_abort_leaves_nothing() {
     folder.write("book.txt", "The kettle is on, and the rain has stopped. ".repeat(2000));
     let mut command = at_a_terminal(&folder, &["say", "--file", "book.txt", "-o", "book.wav"]);
     let mut child = Kept(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("run orate"));
-    wait_until("a file", || unfinished(&child, &folder).is_some());
+    wait_until("some audio", || has_audio(&child, &folder));
     signal(&child, "-ABRT");
     wait_until("the end", || child.try_wait().unwrap().is_some());
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{status}");
     assert_eq!(folder.files(), ["book.txt"], "nothing half-written remains");
 }

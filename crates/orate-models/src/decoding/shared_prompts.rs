@@ -112,7 +112,11 @@ impl SharedPrompts {
         let answer = |mut unread: Unread| {
             let alone = || {
                 if unread.in_workspace {
-                    return self.run_in(network, 1, std::slice::from_mut(&mut unread));
+                    match self.run_in(network, 1, std::slice::from_mut(&mut unread)) {
+                        Ok(used) => return Ok(used),
+                        // The device may have no room for a workspace.
+                        Err(e) => tracing::warn!("a prompt is prefilled in its own memory: {e}"),
+                    }
                 }
                 let rows = (unread.rows, unread.padded);
                 // Its own memory counts what it asks of the device.

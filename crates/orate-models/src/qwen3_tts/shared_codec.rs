@@ -105,12 +105,14 @@ impl SharedCodec {
     }
 
     fn decode_alone(&self, decoder: &CodecPlans, mut piece: Piece) -> (PooledMemory, Samples) {
-        if !piece.in_workspace {
-            return piece.decode(decoder);
+        if piece.in_workspace {
+            match self.run_in_workspace(decoder, std::slice::from_mut(&mut piece), 1) {
+                Ok(mut all) => return (piece.memory, all.pop().expect("one for each piece")),
+                // The device may have no room for a workspace.
+                Err(e) => tracing::warn!("a chunk is decoded in its own memory: {e}"),
+            }
         }
-        let samples = self.run_in_workspace(decoder, std::slice::from_mut(&mut piece), 1);
-        let samples = samples.and_then(|mut all| all.pop().expect("one for each piece"));
-        (piece.memory, samples)
+        piece.decode(decoder)
     }
 
     fn run(&self, decoder: &CodecPlans, mut all: Vec<Piece>) -> Vec<Answer> {

@@ -433,6 +433,33 @@ fn callers_read_their_prompts_together() {
     assert!(together, "there is a plan of several prompts");
 }
 
+/// Where the device has no room for workspaces, prompts are prefilled in the memory of their utterance.
+#[test]
+fn prompts_do_without_workspaces() {
+    const ALL: usize = 12;
+    // Caches of workspaces are shorter than those of utterances and batches, and longer than a frame's.
+    let (model, _) =
+        with_room_for(|name, shape| !name.contains("keys") || !(32..256).contains(&shape.dims()[1]));
+    let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(&model, i))).collect();
+    std::thread::scope(|threads| {
+        for (i, want) in alone.iter().enumerate() {
+            let model = &model;
+            threads.spawn(move || {
+                let (prompt, settings) = utterance(model, i);
+                let utterance = model.utterance(&prompt, &settings, StartOptions::default());
+                let (mut utterance, mut heard, mut codes) = (utterance.expect("starts"), vec![], vec![]);
+                let end = loop {
+                    match utterance.next_frame(&mut codes).expect("goes on") {
+                        Step::Frame => heard.extend(&codes),
+                        Step::End(end) => break end,
+                    }
+                };
+                assert_eq!((heard, end), *want, "caller {i}");
+            });
+        }
+    });
+}
+
 /// Pieces that are decoded in one run sound as each would alone, and leave its state behind.
 #[test]
 fn callers_decode_their_frames_together() {
