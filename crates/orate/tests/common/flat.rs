@@ -80,8 +80,7 @@ pub fn judge(device: DeviceChoice, uses: &[Use], ends: &[End]) {
 }
 
 /// The same for memory in use after each round of concurrent callers. A window is `of_window` rounds, a round
-/// is
-/// `utterances` utterances, and the limits per utterance are those of [`ONE_BY_ONE`]. Memory that the
+/// is `utterances` utterances, and the limits per utterance are those of [`ONE_BY_ONE`]. Memory that the
 /// allocator keeps per thread varies by 4 MB, and on CUDA some memories still record a graph after thousands
 /// of utterances.
 pub fn judge_rounds(device: DeviceChoice, uses: &[Use], of_window: usize, utterances: usize, ends: &[End]) {
