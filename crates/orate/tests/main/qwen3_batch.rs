@@ -441,12 +441,15 @@ fn prompts_do_without_workspaces() {
     let (model, _) =
         with_room_for(|name, shape| !name.contains("keys") || !(32..256).contains(&shape.dims()[1]));
     let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(&model, i))).collect();
+    // No utterance ends before the last one has begun, so that there are enough for workspaces.
+    let begun = Barrier::new(ALL);
     std::thread::scope(|threads| {
         for (i, want) in alone.iter().enumerate() {
-            let model = &model;
+            let (model, begun) = (&model, &begun);
             threads.spawn(move || {
                 let (prompt, settings) = utterance(model, i);
                 let utterance = model.utterance(&prompt, &settings, StartOptions::default());
+                begun.wait();
                 let (mut utterance, mut heard, mut codes) = (utterance.expect("starts"), vec![], vec![]);
                 let end = loop {
                     match utterance.next_frame(&mut codes).expect("goes on") {
