@@ -2,7 +2,8 @@
 //
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
-// With a history [B, left, C], rows before x come from it; or rows beyond the ends are zeros.
+// With a history [B, left, C], rows before x come from it; or rows beyond the ends are zeros; or sequences have
+// lengths [B], and rows behind them are read as their last.
 //
 // x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row in registers.
 
@@ -13,9 +14,11 @@ struct Args {
     const float* norm_weight;  // null: no norm
     const float* norm_bias;
     const float* history;
+    const int* lengths;        // null: `time`
     float* out;
     int time, c, taps, dilation, left, zeros;
     float eps;
+    int type;                  // of `out`: 0 f32, 1 f16, 2 bf16; 16 bits by `depthwise_norm`
 };
 
 #define CHUNKS 4
@@ -25,7 +28,8 @@ DEVICE const float* tapped(const Args& a, int first, int t, int tap) {
     int at = t + tap * a.dilation - a.left;
     if (a.zeros && (u32)at >= (u32)a.time) return nullptr;
     if (at < 0 && a.history) return a.history + ((size_t)(first / a.time) * a.left + at + a.left) * a.c;
-    return a.x + (size_t)(first + min(max(at, 0), a.time - 1)) * a.c;
+    int end = a.lengths ? max(min(a.lengths[first / a.time], a.time), 1) : a.time;
+    return a.x + (size_t)(first + min(max(at, 0), end - 1)) * a.c;
 }
 
 template <typename T, int N>
@@ -125,7 +129,7 @@ DEVICE void depthwise_norm(const Args& a) {
     if (!is) return;
     y.x = y.x * factor * norm_weight.x + norm_bias.x, y.y = y.y * factor * norm_weight.y + norm_bias.y;
     y.z = y.z * factor * norm_weight.z + norm_bias.z, y.w = y.w * factor * norm_weight.w + norm_bias.w;
-    *(float4*)(a.out + (size_t)blockIdx.x * a.c + at) = y;
+    store_as(a.type, a.out, (size_t)blockIdx.x * a.c + at, y);
 }
 
 extern "C" __global__ void __launch_bounds__(256) depthwise_norm_5(const Args a) { depthwise_norm<5>(a); }

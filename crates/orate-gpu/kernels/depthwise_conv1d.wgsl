@@ -3,7 +3,7 @@
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
 // HISTORY: rows before x come from a history [B, left, C]. ZERO: rows beyond the ends are zeros, not the
-// edges repeated.
+// edges repeated. LENGTHS: sequences have lengths [B], and rows behind them are read as their last.
 //
 // NORM: one workgroup of 128 threads per row, of which a thread holds KEPT vectors of four in registers: C is
 // a multiple of 4, up to 512 · KEPT. Otherwise one thread per element.
@@ -22,8 +22,8 @@ struct Params {
     norm_weight: u32,
     norm_bias: u32,
     eps: f32,
-    // HISTORY
-    history: u32,
+    // HISTORY or LENGTHS
+    beside: u32,
 }
 
 var<immediate> p: Params;
@@ -44,10 +44,19 @@ fn source(row: u32, tap: u32) -> u32 {
     let t = row % p.time;
 //@ if HISTORY
     if t + tap * p.dilation < p.left {
-        return p.history + (row / p.time * p.left + t + tap * p.dilation) * p.c;
+        return p.beside + (row / p.time * p.left + t + tap * p.dilation) * p.c;
     }
 //@ end
-    let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, i32(p.time) - 1);
+    var end = i32(p.time);
+//@ if LENGTHS
+    let which = p.beside + row / p.time;
+//@ if KEPT
+    end = clamp(bitcast<vec4<i32>>(memory[which >> 2u])[which & 3u], 1, end);
+//@ else
+    end = clamp(bitcast<i32>(memory[which]), 1, end);
+//@ end
+//@ end
+    let at = clamp(i32(t + tap * p.dilation) - i32(p.left), 0, end - 1);
     return p.x + (row - t + u32(at)) * p.c;
 }
 

@@ -80,6 +80,9 @@ pub enum Edges {
     /// before. The operand is the end of what came before: zeros at the start of a stream, so that pieces of
     /// a sequence give what the whole would.
     History,
+    /// As [`Edges::Repeat`], but each sequence has the length that the node's second operand says, i32 `[B]`,
+    /// at least 1 and at most T: rows behind it are read as its last row. Depthwise only.
+    Lengths,
 }
 
 /// Taps of a convolution along time, and its padding.
@@ -115,6 +118,11 @@ impl ConvGeometry {
     /// The same with zeros beyond both ends.
     pub fn with_zeros(self) -> Self {
         ConvGeometry { edges: Edges::Zero, ..self }
+    }
+
+    /// The same for sequences with lengths of their own.
+    pub fn with_lengths(self) -> Self {
+        ConvGeometry { edges: Edges::Lengths, ..self }
     }
 
     /// Whether the node has a second operand, the history.
@@ -262,7 +270,7 @@ pub enum Op {
         /// Applied to the matmul.
         epilogue: Epilogue,
     },
-    /// `[B, T, C]`, history (see the geometry) → `[B, T, C]`, each channel with its own taps.
+    /// `[B, T, C]`, history or lengths (see the geometry) → `[B, T, C]`, each channel with its own taps.
     DepthwiseConv1d {
         /// `[taps, C]`
         weight: Weight,

@@ -29,7 +29,12 @@ impl Progress {
 
     /// Seed of the piece.
     pub fn seed(&self) -> u64 {
-        piece_seed(self.seed, self.index)
+        self.seed_of(0)
+    }
+
+    /// Seed of a later piece.
+    pub fn seed_of(&self, later: usize) -> u64 {
+        piece_seed(self.seed, self.index + later)
     }
 }
 

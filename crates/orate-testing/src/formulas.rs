@@ -60,10 +60,12 @@ pub(crate) fn matmul(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f64> {
     y
 }
 
-/// A sequence `[B, T, C]`, and with [`Edges::History`] the history `[B, left, C]` before it.
+/// A sequence `[B, T, C]`, with [`Edges::History`] the history `[B, left, C]` before it, and with
+/// [`Edges::Lengths`] the length of each.
 pub(crate) struct Sequence<'a> {
     pub x: &'a [f32],
     pub history: &'a [f32],
+    pub lengths: &'a [i32],
     pub time: usize,
     pub channels: usize,
 }
@@ -76,7 +78,11 @@ impl Sequence<'_> {
         match g.edges {
             Edges::History if at < g.left => self.history[(b * g.left + at) * c..][..c].to_vec(),
             Edges::Zero if !is_inside => vec![0.0; c],
-            _ => self.x[(b * self.time + at.saturating_sub(g.left).min(self.time - 1)) * c..][..c].to_vec(),
+            _ => {
+                let end =
+                    self.lengths.get(b).map_or(self.time, |len| (*len).clamp(1, self.time as i32) as usize);
+                self.x[(b * self.time + at.saturating_sub(g.left).min(end - 1)) * c..][..c].to_vec()
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::compact;
 use crate::formulas::{self as f, Attention};
 use crate::sampling;
 use orate_graph::{
-    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Epilogue, Factor, First, Graph, GraphError,
-    NO_ID, Node, Op, Scalar, Shape, Value, Weight, WeightLoader, sample_settings,
+    Activation, AttentionMask, BufferKind, ConvGeometry, DType, Edges, Epilogue, Factor, First, Graph,
+    GraphError, NO_ID, Node, Op, Scalar, Shape, Value, Weight, WeightLoader, sample_settings,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -378,6 +378,7 @@ impl Run<'_> {
         Ok(f::Sequence {
             x: self.floats(node.inputs[0])?,
             history: if g.has_history() { self.floats(node.inputs[1])? } else { &[] },
+            lengths: if g.edges == Edges::Lengths { self.integers(node.inputs[1])? } else { &[] },
             time: dims[1],
             channels: dims[2],
         })

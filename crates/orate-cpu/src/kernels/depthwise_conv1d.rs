@@ -54,6 +54,15 @@ pub struct Frames<'a> {
     pub batch: usize,
     /// Rows before and after x.
     pub edges: Edges<'a>,
+    /// `[B]`: with [`Edges::Repeat`], rows of a sequence behind its length, at least 1, are read as its last.
+    pub lengths: Option<&'a [i32]>,
+}
+
+impl Frames<'_> {
+    /// Rows of a sequence of `steps`.
+    fn length(&self, batch: usize, steps: usize) -> usize {
+        self.lengths.map_or(steps, |lengths| lengths[batch].clamp(1, steps as i32) as usize)
+    }
 }
 
 impl DepthwiseConv<'_> {
@@ -85,6 +94,7 @@ impl DepthwiseConv<'_> {
         };
         assert_eq!(frames.edges.rows().len(), beyond * channels, "rows beyond the ends are [{beyond}, C]");
         assert_eq!(out.len(), frames.batch * steps * channels, "input is [B, T, C]");
+        assert!(frames.lengths.is_none_or(|l| l.len() == frames.batch), "a length for each sequence");
         for_rows(team, out, channels, &|rows, out| {
             let mut row = rows.start;
             // A chunk may extend past the end of a batch row.
@@ -92,7 +102,8 @@ impl DepthwiseConv<'_> {
                 let (b, t) = (row / steps, row % steps);
                 let count = (steps - t).min(rows.end - row);
                 let out = &mut out[(row - rows.start) * channels..][..count * channels];
-                isa.run(Rows { conv: *self, norm, frames, steps, batch_row: b, first: t, out });
+                let last = frames.length(b, steps) - 1;
+                isa.run(Rows { conv: *self, norm, frames, steps, last, batch_row: b, first: t, out });
                 row += count;
             }
         });
@@ -105,6 +116,8 @@ struct Rows<'a> {
     norm: Option<&'a LayerNorm<'a>>,
     frames: Frames<'a>,
     steps: usize,
+    /// The last row that is read.
+    last: usize,
     batch_row: usize,
     first: usize,
     out: &'a mut [f32],
@@ -148,11 +161,18 @@ impl Kernel for Rows<'_> {
 }
 
 impl Rows<'_> {
+    /// The position beyond which taps read the last row of a sequence that has a length.
+    #[inline(always)]
+    fn last_tapped(&self) -> usize {
+        if self.frames.lengths.is_some() { self.conv.left + self.last } else { usize::MAX }
+    }
+
     /// Input row that tap `tap` reads for output row `row`.
     #[inline(always)]
     fn input(&self, row: usize, tap: usize) -> *const f32 {
         let channels = self.conv.bias.len();
         let (at, edges) = (self.first + row + tap * self.conv.dilation, self.frames.edges);
+        let at = at.min(self.last_tapped());
         let (beyond, row) = edges.find(self.batch_row, at, self.conv.left, self.steps);
         let rows = if beyond { edges.rows() } else { self.frames.x };
         rows[row * channels..][..channels].as_ptr()
@@ -298,6 +318,7 @@ impl OpKernel for DepthwiseConv1d<'_> {
         let norm = self.norm.map(|n| OwnedNorm::new(n, step));
         let (g, [batch, _, channels]) = (self.geometry, step.dims::<3>(0));
         let zeros = vec![0.0; channels];
+        let has_lengths = g.edges == orate_graph::Edges::Lengths;
         Call::new(move |o| {
             let conv = DepthwiseConv {
                 weights: &weights,
@@ -307,7 +328,8 @@ impl OpKernel for DepthwiseConv1d<'_> {
                 left: g.left,
             };
             let edges = Edges::of(&g, &zeros, || o.inputs.floats(1));
-            let frames = Frames { x: o.inputs.floats(0), batch, edges };
+            let lengths = has_lengths.then(|| o.inputs.integers(1));
+            let frames = Frames { x: o.inputs.floats(0), batch, edges, lengths };
             conv.run(o.isa, o.team, frames, norm.as_ref().map(OwnedNorm::get).as_ref(), o.out);
         })
     }
@@ -374,7 +396,7 @@ mod tests {
             let conv = DepthwiseConv { weights: &weights, bias: &bias, taps, dilation, left };
             let zeros = vec![0.0; channels];
             let edges = if causal { Edges::Zeros(&zeros) } else { Edges::Repeat };
-            let frames = Frames { x: &x, batch, edges };
+            let frames = Frames { x: &x, batch, edges, lengths: None };
             let want = plain(&conv, frames);
             let run = |isa: Isa, team: &Team, norm: Option<&LayerNorm<'_>>| {
                 let mut out = vec![9.0; x.len()];
@@ -407,7 +429,13 @@ mod tests {
             |isa, team| {
                 let run = |x: &[f32], batch| {
                     let mut out = vec![0.0; x.len()];
-                    conv.run(isa, team, Frames { x, batch, edges: Edges::Repeat }, None, &mut out);
+                    conv.run(
+                        isa,
+                        team,
+                        Frames { x, batch, edges: Edges::Repeat, lengths: None },
+                        None,
+                        &mut out,
+                    );
                     out
                 };
                 let both = run(&x, 2);
@@ -435,7 +463,7 @@ mod tests {
                 let conv = DepthwiseConv { weights, bias, taps, dilation, left };
                 let norm = LayerNorm { weight: bias, bias, eps: 1e-6 };
                 for norm in [None, Some(&norm)] {
-                    let frames = Frames { x, batch: 1, edges: Edges::Repeat };
+                    let frames = Frames { x, batch: 1, edges: Edges::Repeat, lengths: None };
                     let t =
                         best_of(200, || conv.run(isa, &team, frames, norm, std::hint::black_box(&mut out)));
                     let ns = t / x.len() as f64 * 1e9;

@@ -236,6 +236,9 @@ pub(crate) fn rounding(
         Op::LayerNorm(_) if facts.arch >= TENSOR_ARCH => {
             stores(rows::stores_halves(output.shape.rows(), output.shape.last()))
         }
+        Op::DepthwiseConv1d { geometry: g, norm: Some(_), .. } if facts.arch >= TENSOR_ARCH => {
+            stores(rows::depthwise_stores_halves(output.shape.last(), g.taps))
+        }
         Op::Snake { .. } if facts.arch >= TENSOR_ARCH => stores(output.shape.last().is_multiple_of(4)),
         Op::Slice { .. } => Rounding { widens: true, ..Rounding::default() },
         Op::AddBias { .. } => stores(facts.arch >= TENSOR_ARCH),

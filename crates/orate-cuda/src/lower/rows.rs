@@ -101,6 +101,11 @@ pub(super) fn rms_norm(o: &Operands<'_>, weight: &Weight, eps: f32) -> Work {
     }
 }
 
+/// Whether the kernel for a depthwise convolution with a norm can store rows of `c` in 16 bits.
+pub(super) fn depthwise_stores_halves(c: usize, taps: usize) -> bool {
+    [5, 7].contains(&taps) && c <= FAST_WIDTH && c.is_multiple_of(8)
+}
+
 pub(super) fn depthwise(
     o: &Operands<'_>,
     weight: &Weight,
@@ -114,7 +119,7 @@ pub(super) fn depthwise(
     let zeros = usize::from(g.edges == Edges::Zero);
     let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left, zeros];
     let mut words: Vec<u32> = sizes.map(|x| x as u32).to_vec();
-    words.push(bits(norm.map_or(0.0, |n| n.eps)));
+    words.extend([bits(norm.map_or(0.0, |n| n.eps)), cache_type(o.out_type())]);
     Work {
         program: "depthwise_conv1d",
         function: match (fours, g.taps) {
@@ -134,6 +139,7 @@ pub(super) fn depthwise(
             table(norm.map(|n| &n.weight)),
             table(norm.map(|n| &n.bias)),
             if g.has_history() { o.x(1) } else { Pointer::Null },
+            if g.edges == Edges::Lengths { o.x(1) } else { Pointer::Null },
             o.out(),
         ],
         words,

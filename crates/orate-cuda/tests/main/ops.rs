@@ -10,7 +10,7 @@ use orate_graph::{
     Activation, AttentionMask, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Norm, Op, Plan,
     Precision, PrecisionPolicy, Result, Step, Value, Weight,
 };
-use orate_models::supertonic::Sizes;
+use orate_models::supertonic::{Padding, Sizes};
 use orate_testing::{
     Case, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, ScalarValue,
     check_all, check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
@@ -24,7 +24,13 @@ fn device() -> CudaDevice {
 }
 
 fn sizes(batch: usize, tokens: usize, frames: usize) -> Sizes {
-    Sizes { batch, tokens, frames, steps: 3, padded: batch > 1 }
+    Sizes {
+        batch,
+        tokens,
+        frames,
+        steps: 3,
+        padding: if batch > 1 { Padding::Cleared } else { Padding::None },
+    }
 }
 
 fn cases(graphs: &[Graph], wanted: impl Fn(&Op) -> bool) -> Vec<Case> {

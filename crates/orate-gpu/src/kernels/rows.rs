@@ -38,6 +38,7 @@ pub(super) fn depthwise_variant(taps: usize, kept: usize, edges: Edges, subgroup
         .number("TAPS", taps)
         .flag("HISTORY", edges == Edges::History)
         .flag("ZERO", edges == Edges::Zero)
+        .flag("LENGTHS", edges == Edges::Lengths)
         .text("NORM_WEIGHT", "norm_weight")
         .text("NORM_BIAS", "norm_bias")
 }
@@ -120,7 +121,10 @@ pub(super) fn depthwise(o: &Operands<'_>, g: &ConvGeometry, n: Option<&Norm>) ->
         .number(v(2))
         .number(v(3))
         .float(fused.map_or(0.0, |n| n.eps))
-        .place(if g.has_history() { o.place(1) } else { Place::Nowhere });
+        .place(match g.edges {
+            Edges::History | Edges::Lengths => o.place(1),
+            Edges::Repeat | Edges::Zero => Place::Nowhere,
+        });
     let kept = if fused.is_some() { kept(c) } else { 0 };
     let convolution = Call {
         variant: depthwise_variant(g.taps, kept, g.edges, o.can.subgroups),

@@ -66,7 +66,7 @@ fn variants() -> Vec<Variant> {
     for subgroups in [false, true] {
         for kept in 0..=4 {
             all.push(rows::norm_variant(kept, subgroups));
-            for edges in [Edges::Repeat, Edges::Zero, Edges::History] {
+            for edges in [Edges::Repeat, Edges::Zero, Edges::History, Edges::Lengths] {
                 all.extend([1, 5, 16].map(|taps| rows::depthwise_variant(taps, kept, edges, subgroups)));
             }
         }

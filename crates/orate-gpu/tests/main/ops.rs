@@ -9,7 +9,7 @@ use orate_graph::{
     Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Result, Target,
     Value, Weight,
 };
-use orate_models::supertonic::{Sizes, graphs};
+use orate_models::supertonic::{Padding, Sizes, graphs};
 use orate_testing::{
     Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, check_stored_blocks, check_stored_layer,
     fused_cases, growing_scores, harvest, op_cases_built, tolerance::of_rounded_attention,
@@ -32,12 +32,12 @@ fn check(device: &GpuDevice, what: &str, cases: &[Case], least: usize) {
 }
 
 fn sizes(tokens: usize, frames: usize) -> Sizes {
-    Sizes { batch: 1, tokens, frames, steps: 3, padded: false }
+    Sizes { batch: 1, tokens, frames, steps: 3, padding: Padding::None }
 }
 
 /// Two rows of unequal length.
 fn padded(tokens: usize, frames: usize) -> Sizes {
-    Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
+    Sizes { batch: 2, padding: Padding::Cleared, ..sizes(tokens, frames) }
 }
 
 /// Additional error of matmuls with f16. With 11 significant bits, rounding changes each weight, and so each

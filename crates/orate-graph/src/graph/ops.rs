@@ -63,6 +63,19 @@ impl Graph {
         self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x], None)
     }
 
+    /// As [`Graph::depthwise_conv1d`] of sequences with these lengths, i32 `[B]`; `geometry` is
+    /// [`ConvGeometry::with_lengths`].
+    pub fn depthwise_conv1d_of(
+        &mut self,
+        lengths: Value,
+        x: Value,
+        weight: Weight,
+        bias: Weight,
+        geometry: ConvGeometry,
+    ) -> Result<Value> {
+        self.push(Op::DepthwiseConv1d { weight, bias, geometry, norm: None }, &[x, lengths], None)
+    }
+
     /// As [`Graph::depthwise_conv1d`], after the rows of `history`; `geometry` is
     /// [`ConvGeometry::streaming`].
     pub fn depthwise_conv1d_after(

@@ -274,6 +274,7 @@ fn conv1d(
     geometry: &ConvGeometry,
     epilogue: &Epilogue,
 ) -> Result<Shape, String> {
+    need(geometry.edges != Edges::Lengths, || "edges of whole sequences")?;
     let before = o.sequence(geometry)?;
     o.count(before + usize::from(epilogue.residual))?;
     match (o.float(0)?.dims(), weight.shape().dims()) {
@@ -295,8 +296,13 @@ fn depthwise_conv1d(
     geometry: &ConvGeometry,
     norm: Option<&Norm>,
 ) -> Result<Shape, String> {
-    o.count(o.sequence(geometry)?)?;
+    let has_lengths = geometry.edges == Edges::Lengths;
+    o.count(o.sequence(geometry)? + usize::from(has_lengths))?;
     let x = o.float(0)?;
+    need(
+        !has_lengths || x.rank() > 0 && o.has_integers(1, &x.dims()[..1]),
+        || "lengths i32 [B] as operand 1",
+    )?;
     let ok = x.rank() == 3
         && weight.shape().dims() == [geometry.taps, x.last()]
         && geometry.left <= (geometry.taps - 1) * geometry.dilation;

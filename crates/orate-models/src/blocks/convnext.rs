@@ -9,6 +9,25 @@ type Result<T> = std::result::Result<T, GraphError>;
 /// Epsilon of the layer norms, as exported. PyTorch's default would be 1e-5.
 pub const LAYER_NORM_EPS: f32 = 1e-6;
 
+/// Lengths of the sequences of a batch, which are padded to one length.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// i32 `[B]`
+    pub lengths: Value,
+    /// Whether rows behind a sequence are cleared, as in the official graphs of Supertonic, so that
+    /// convolutions read zeros there. Otherwise they have arbitrary values and are not read, and each
+    /// sequence is what it would be alone.
+    pub clears: bool,
+}
+
+/// Clears the rows of x that `lengths` says are to be cleared.
+///
+/// # Errors
+/// x has another number of sequences.
+pub fn clear_behind(g: &mut Graph, x: Value, lengths: Option<Lengths>) -> Result<Value> {
+    g.mask_rows(x, lengths.filter(|l| l.clears).map(|l| l.lengths))
+}
+
 /// `x + gamma · pointwise2(gelu(pointwise1(norm(depthwise(x)))))`, `[B, T, C]` → `[B, T, C]`. `gamma` is
 /// folded into pointwise2.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +45,18 @@ pub struct ConvNext {
 }
 
 impl ConvNext {
-    /// Builds the block for whole sequences. Rows at and after `lens` i32 `[B]` are cleared.
+    /// Builds the block for whole sequences.
     ///
     /// # Errors
     /// x has another width.
-    pub fn build(&self, g: &mut Graph, w: &Scope<'_>, x: Value, lens: Option<Value>) -> Result<Value> {
+    pub fn build(&self, g: &mut Graph, w: &Scope<'_>, x: Value, lengths: Option<Lengths>) -> Result<Value> {
         let (weight, bias) = self.depthwise(w);
-        let y = g.depthwise_conv1d(x, weight, bias, self.geometry)?;
+        let y = match lengths.filter(|l| !l.clears) {
+            Some(l) => g.depthwise_conv1d_of(l.lengths, x, weight, bias, self.geometry.with_lengths())?,
+            None => g.depthwise_conv1d(x, weight, bias, self.geometry)?,
+        };
         let y = self.after_depthwise(g, w, x, y)?;
-        g.mask_rows(y, lens)
+        clear_behind(g, y, lengths)
     }
 
     /// Builds the block for sequences that continue `past`.

@@ -1,10 +1,9 @@
 //! Blocks that several Supertonic networks share.
 //!
-//! `lens` is given when rows of a batch are padded to one length. Positions past a row's length are then kept
-//! at zero, as in the official graphs. Without it every position counts.
+//! `lens` is given when rows of a batch are padded to one length; without it every position counts.
 
 use super::config::{AttnEncoder, ConvNeXtStack, SlotAttention};
-use crate::blocks::{ConvNext, LAYER_NORM_EPS, Scope, tap_channels_first};
+use crate::blocks::{ConvNext, LAYER_NORM_EPS, Lengths, Scope, tap_channels_first};
 use orate_graph::{
     Activation, AttentionMask, ConvGeometry, DType, Graph, GraphError, Op, RelativePositions, Value, Weight,
 };
@@ -25,14 +24,39 @@ pub struct Sizes {
     pub frames: usize,
     /// Euler steps.
     pub steps: usize,
-    /// Whether rows have lengths of their own.
-    pub padded: bool,
+    /// Lengths of rows.
+    pub padding: Padding,
+}
+
+/// How rows of a batch have one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Padding {
+    /// All are as long as the longest.
+    None,
+    /// Positions past a row's length are kept at zero, as in the official graphs. A row shorter than the
+    /// longest differs slightly from the same row alone.
+    Cleared,
+    /// Positions past a row's length have arbitrary values that nothing reads: a row is what it would be
+    /// alone.
+    Ignored,
 }
 
 impl Sizes {
     /// The input `name` with the lengths of the rows, if they have their own.
-    pub fn lens(self, g: &mut Graph, name: &str) -> Result<Option<Value>> {
-        self.padded.then(|| g.input(name, DType::I32, [self.batch])).transpose()
+    pub fn lens(self, g: &mut Graph, name: &str) -> Result<Option<Lengths>> {
+        let lengths = |g: &mut Graph, clears| {
+            Ok(Some(Lengths { lengths: g.input(name, DType::I32, [self.batch])?, clears }))
+        };
+        match self.padding {
+            Padding::None => Ok(None),
+            Padding::Cleared => lengths(g, true),
+            Padding::Ignored => lengths(g, false),
+        }
+    }
+
+    /// Whether rows have lengths of their own.
+    pub fn has_lens(self) -> bool {
+        self.padding != Padding::None
     }
 }
 
@@ -43,7 +67,7 @@ pub fn convnext_stack(
     prefix: &str,
     stack: &ConvNeXtStack,
     mut x: Value,
-    lens: Option<Value>,
+    lens: Option<Lengths>,
     mut tap: impl FnMut(&mut Graph, usize, Value) -> Result<()>,
 ) -> Result<Value> {
     for (i, &dilation) in stack.dilations.iter().enumerate() {
@@ -85,7 +109,7 @@ pub fn attn_encoder(
     w: &Scope<'_>,
     c: &AttnEncoder,
     x: Value,
-    lens: Option<Value>,
+    lens: Option<Lengths>,
     first_only: bool,
 ) -> Result<Value> {
     let (width, inner) = (c.width, c.inner);
@@ -118,7 +142,7 @@ fn relative_attention(
     c: &AttnEncoder,
     queries: Value,
     keys: Value,
-    lens: Option<Value>,
+    lens: Option<Lengths>,
 ) -> Result<Value> {
     let (width, heads) = (c.width, c.heads);
     let q = w.linear(g, queries, "conv_q", [width, width])?;
@@ -138,7 +162,7 @@ fn relative_attention(
         bias: false,
         follows_weights: false,
     };
-    let y = g.attention(op, q, k, v, lens)?;
+    let y = g.attention(op, q, k, v, lens.map(|l| l.lengths))?;
     w.linear(g, y, "conv_o", [width, width])
 }
 

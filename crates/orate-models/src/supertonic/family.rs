@@ -1,6 +1,6 @@
 //! Supertonic as one family among others: see [`crate::Family`].
 
-use super::blocks::Sizes;
+use super::blocks::{Padding, Sizes};
 use super::files::{self, Files, TAG};
 use super::gguf;
 use super::goldens::Comparer;
@@ -165,7 +165,7 @@ impl Model for Supertonic {
 
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {
         let (Size { tokens, frames }, steps) = (size, self.steps(options));
-        let sizes = Sizes { batch: 1, tokens, frames, steps, padded: false };
+        let sizes = Sizes { batch: 1, tokens, frames, steps, padding: Padding::None };
         let times = |network| if matches!(network, Network::Step { .. }) { steps } else { 1 };
         let run = |network| Ok((self.plan(network, sizes, false)?, times(network)));
         Ok(Runs {

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! [`Supertonic`] owns the model on a device. A [`Session`] takes one utterance through the stages; its
-//! values stay in device memory between them.
+//! values stay in device memory between them. On GPUs, pieces that are to be spoken at the same time become
+//! rows of one run (`shared_rows`).
 
 mod alignment;
 mod blocks;
@@ -22,6 +23,7 @@ mod networks;
 pub mod onnx;
 mod options;
 mod session;
+mod shared_rows;
 mod speak;
 mod stage;
 mod text;
@@ -30,7 +32,7 @@ mod vector_estimator;
 mod vocoder;
 mod voice;
 
-pub use blocks::Sizes;
+pub use blocks::{Padding, Sizes};
 pub use config::Config;
 pub use family::{FAMILY, open_packed};
 pub use files::Files;

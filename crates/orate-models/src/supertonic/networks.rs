@@ -1,6 +1,6 @@
 //! The networks of a model, and the graphs of their plans.
 
-use super::blocks::Sizes;
+use super::blocks::{Padding, Sizes};
 use super::config::Config;
 use super::files::Files;
 use super::stage::STYLE_KEY;
@@ -41,7 +41,7 @@ impl PlanKey {
         let none = Sizes { tokens: 0, frames: 0, steps: 0, ..s };
         let sizes = match network {
             Network::DurationPredictor | Network::TextEncoder => Sizes { tokens: s.tokens, ..none },
-            Network::Vocoder => Sizes { frames: s.frames, padded: false, ..none },
+            Network::Vocoder => Sizes { frames: s.frames, padding: Padding::None, ..none },
             Network::Prepare { .. } | Network::Step { .. } => s,
         };
         PlanKey { network, sizes, taps }
@@ -109,8 +109,13 @@ pub(super) fn small_graphs(config: &Config, weights: &dyn WeightSource) -> Resul
     Network::ALL.into_iter().map(graph).collect::<Result<_, _>>().map_err(content)
 }
 
+/// Name of the seed of a row whose noise is its own.
+pub(super) fn seed_of(row: usize) -> String {
+    format!("seed.{row}")
+}
+
 /// The smallest sizes.
-const SMALL: Sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+const SMALL: Sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padding: Padding::None };
 
 /// Adds the network of a plan to a graph.
 fn describe(g: &mut Graph, c: &Config, weights: &dyn WeightSource, plan: PlanKey) -> Result<(), GraphError> {
@@ -120,8 +125,16 @@ fn describe(g: &mut Graph, c: &Config, weights: &dyn WeightSource, plan: PlanKey
         Network::TextEncoder => text_encoder::build(g, &all, c, s),
         Network::Prepare { noise } => {
             if noise {
-                let seed = g.scalar("seed");
-                let z = g.random_normal([s.batch, s.frames, c.latent_channels()], seed, c.noise_scale)?;
+                // That of a row alone does not depend on the others.
+                let apart = s.padding == Padding::Ignored;
+                let (count, rows) = if apart { (s.batch, 1) } else { (1, s.batch) };
+                let shape = [rows, s.frames, c.latent_channels()];
+                let noise = |g: &mut Graph, i: usize| {
+                    let seed = g.scalar(&if apart { seed_of(i) } else { "seed".to_owned() });
+                    g.random_normal(shape, seed, c.noise_scale)
+                };
+                let all = (0..count).map(|i| noise(g, i)).collect::<Result<Vec<_>, _>>()?;
+                let z = if apart { g.concat(&all, 0)? } else { all[0] };
                 g.output("latent", z)?;
             }
             VectorEstimator::new(&all, c).build_prepare(g, s)

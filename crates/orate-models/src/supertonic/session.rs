@@ -1,9 +1,10 @@
 //! The model on a device, and one utterance, or a padded batch of them, through its stages.
 
 use super::alignment::{LAG, add_weights};
-use super::blocks::Sizes;
+use super::blocks::{Padding, Sizes};
 use super::files::Files;
-use super::networks::{Network, PlanKey};
+use super::networks::{Network, PlanKey, seed_of};
+use super::shared_rows::SharedRows;
 use super::voice::Voice;
 use crate::alignment::starts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
@@ -12,9 +13,14 @@ use orate_graph::{Counters, Device, DeviceError, Executable, Memory, Shape, TAP_
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Plans kept for reuse. An utterance needs five; a plan has tens of kilobytes, and recompiling one takes
-/// under a millisecond.
-const PLANS_KEPT: usize = 48;
+/// Plans kept for reuse: of utterances alone, and where rows of several share runs. An utterance needs five;
+/// a plan has tens of kilobytes, and recompiling one takes under a millisecond.
+const PLANS_KEPT: [usize; 2] = [48, 192];
+
+/// Where rows share runs, sizes are multiples of these, so that rows of all lengths need few plans.
+const TOKEN_STEP: usize = 16;
+/// See [`TOKEN_STEP`].
+const FRAME_STEP: usize = 8;
 
 /// Sessions' memories kept for reuse.
 const MEMORIES_KEPT: usize = 8;
@@ -31,6 +37,8 @@ pub struct Supertonic {
     pub(super) facts: Facts,
     /// Parsed voices by what was asked for.
     pub(super) voices: Mutex<HashMap<String, Arc<Voice>>>,
+    /// Runs of several rows, where the device is faster with them.
+    pub(super) shared: Option<SharedRows>,
 }
 
 impl Supertonic {
@@ -40,10 +48,12 @@ impl Supertonic {
     /// Weights are missing, left over, or of other shapes than the configuration says.
     pub fn new(files: Files, device: Arc<dyn Device>) -> Result<Supertonic, ModelError> {
         files.check()?;
-        let plans = PlanCache::new(device.clone(), Arc::new(Loader(files.weights.clone())), PLANS_KEPT);
+        let shared = device.pacing().side_by_side.then(SharedRows::default);
+        let most = PLANS_KEPT[usize::from(shared.is_some())];
+        let plans = PlanCache::new(device.clone(), Arc::new(Loader(files.weights.clone())), most);
         let memories = MemoryPool::new(device, MEMORIES_KEPT);
         let (facts, voices) = (files.facts(), Mutex::default());
-        Ok(Supertonic { files, plans, memories, facts, voices })
+        Ok(Supertonic { files, plans, memories, facts, voices, shared })
     }
 
     /// The model's files.
@@ -53,7 +63,7 @@ impl Supertonic {
 
     /// Starts an utterance.
     pub fn session(&self) -> Session<'_> {
-        let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padded: false };
+        let sizes = Sizes { batch: 0, tokens: 0, frames: 0, steps: 0, padding: Padding::None };
         Session { model: self, memory: self.memories.take(), sizes, taps: false, aligns: false }
     }
 
@@ -92,14 +102,16 @@ impl Supertonic {
 pub enum Noise<'a> {
     /// Made on the device from a seed.
     Seed(u64),
+    /// Made on the device from a seed for each row, after [`Session::set_texts`].
+    Seeds(&'a [u64]),
     /// A latent `[B, L, D·K]`, channels last, zero past each row's length.
     Given(&'a [f32]),
 }
 
 /// Buffers and sizes of one utterance. The stages are called in order; each leaves its result on the device.
 ///
-/// A batch with more than one row is padded to its longest, with the semantics of the official graphs: a row
-/// shorter than the longest differs slightly from the same row alone.
+/// Rows of a batch are padded to one length: [`Padding::Cleared`] after [`Session::set_text`],
+/// [`Padding::Ignored`] after [`Session::set_texts`].
 pub struct Session<'m> {
     model: &'m Supertonic,
     memory: PooledMemory,
@@ -125,6 +137,11 @@ impl Session<'_> {
         self.memory().forget(TAP_PREFIX);
     }
 
+    /// Rows of the batch, those that mean nothing included.
+    pub(super) fn rows(&self) -> usize {
+        self.sizes.batch
+    }
+
     /// Work asked of the device for this utterance.
     pub fn counters(&self) -> Counters {
         self.memory.counters()
@@ -148,8 +165,25 @@ impl Session<'_> {
     /// # Errors
     /// There are no rows, a row has no ids, or a style has another size than the model's.
     pub fn set_text(&mut self, rows: &[(&[i32], &Voice)]) -> Result<(), ModelError> {
+        self.set_rows(rows, if rows.len() > 1 { Padding::Cleared } else { Padding::None })
+    }
+
+    /// As [`Session::set_text`], where each row is what it would be alone. There may be further rows, which
+    /// mean nothing.
+    ///
+    /// # Errors
+    /// As [`Session::set_text`].
+    pub fn set_texts(&mut self, rows: &[(&[i32], &Voice)]) -> Result<(), ModelError> {
+        self.set_rows(rows, Padding::Ignored)
+    }
+
+    fn set_rows(&mut self, rows: &[(&[i32], &Voice)], padding: Padding) -> Result<(), ModelError> {
         let (s, dp_width) = (self.model.files.config.style, self.model.files.config.dp_style.count());
-        let (batch, tokens) = (rows.len(), rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0));
+        let longest = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
+        let (batch, tokens) = match padding {
+            Padding::Ignored => (rows.len().next_power_of_two(), longest.next_multiple_of(TOKEN_STEP)),
+            Padding::None | Padding::Cleared => (rows.len(), longest),
+        };
         if rows.iter().any(|(ids, _)| ids.is_empty()) || rows.is_empty() {
             return Err(orate_text::TextError::Empty.into());
         }
@@ -159,27 +193,30 @@ impl Session<'_> {
                 return Err(ModelError::BadVoice { name: Some(v.name.clone()), problem });
             }
         }
-        self.sizes = Sizes { batch, tokens, frames: 0, steps: 0, padded: batch > 1 };
+        self.sizes = Sizes { batch, tokens, frames: 0, steps: 0, padding };
         let mut ids = vec![0; batch * tokens];
         for (row, (given, _)) in ids.chunks_exact_mut(tokens).zip(rows) {
             row[..given.len()].copy_from_slice(given);
         }
-        let lens: Vec<i32> = rows.iter().map(|(ids, _)| ids.len() as i32).collect();
+        let mut lens: Vec<i32> = rows.iter().map(|(ids, _)| ids.len() as i32).collect();
+        lens.resize(batch, 1);
         let with_token: Vec<i32> = lens.iter().map(|n| n + 1).collect();
-        let ttl: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_ttl.iter().copied()).collect();
-        let dp: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_dp.iter().copied()).collect();
+        let mut ttl: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_ttl.iter().copied()).collect();
+        ttl.resize(batch * s.count(), 0.0);
+        let mut dp: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_dp.iter().copied()).collect();
+        dp.resize(batch * dp_width, 0.0);
         let m = self.memory();
         m.write_i32("text_ids", &[batch, tokens].into(), &ids)?;
         m.write_f32("style_ttl", &[batch, s.tokens, s.width].into(), &ttl)?;
         m.write_f32("style_dp", &[batch, 1, dp_width].into(), &dp)?;
-        if batch > 1 {
+        if padding != Padding::None {
             m.write_i32("text_lens", &[batch].into(), &lens)?;
             m.write_i32("dp_lens", &[batch].into(), &with_token)?;
         }
         Ok(())
     }
 
-    /// Predicted seconds of each row at speed 1.
+    /// Predicted seconds of each row at speed 1, those that mean nothing included.
     ///
     /// # Errors
     /// The device failed.
@@ -202,11 +239,20 @@ impl Session<'_> {
     /// share.
     ///
     /// # Errors
-    /// The number of lengths is not that of the rows, a given latent has another size, or the device failed.
+    /// The number of lengths or seeds is not that of the rows, a given latent has another size, or the device
+    /// failed.
     pub fn prepare(&mut self, frames: &[usize], steps: usize, noise: Noise<'_>) -> Result<(), ModelError> {
-        let batch = self.sizes.batch;
-        let longest = frames.iter().copied().max().unwrap_or(0);
-        if frames.len() != batch || frames.contains(&0) || steps == 0 {
+        let Sizes { batch, padding, .. } = self.sizes;
+        let fits = match (padding, noise) {
+            (Padding::Ignored, Noise::Seeds(seeds)) => seeds.len() == frames.len() && frames.len() <= batch,
+            (Padding::Ignored, _) | (_, Noise::Seeds(_)) => false,
+            _ => frames.len() == batch,
+        };
+        let mut longest = frames.iter().copied().max().unwrap_or(0);
+        if padding == Padding::Ignored {
+            longest = longest.next_multiple_of(FRAME_STEP);
+        }
+        if !fits || frames.contains(&0) || steps == 0 {
             return Err(ModelError::Option {
                 option: "latent lengths",
                 got: format!("{frames:?} with {steps} steps"),
@@ -218,17 +264,22 @@ impl Session<'_> {
         let m = self.memory();
         m.write_f32("times", &[steps].into(), &times)?;
         m.set_scalar("dt", 1.0 / steps as f32);
-        if batch > 1 {
+        if padding != Padding::None {
             let mut lens: Vec<i32> = frames.iter().map(|n| *n as i32).collect();
+            lens.resize(batch, 1);
             m.write_i32("latent_lens", &[batch].into(), &lens)?;
             lens.extend_from_within(..);
             m.write_i32("latent_lens_twice", &[2 * batch].into(), &lens)?;
         }
         match noise {
             Noise::Seed(seed) => self.memory().set_index("seed", seed),
+            Noise::Seeds(seeds) => {
+                (0..batch)
+                    .for_each(|i| self.memory().set_index(&seed_of(i), seeds.get(i).copied().unwrap_or(0)));
+            }
             Noise::Given(latent) => self.set_latent(latent)?,
         }
-        self.run(Network::Prepare { noise: matches!(noise, Noise::Seed(_)) })
+        self.run(Network::Prepare { noise: !matches!(noise, Noise::Given(_)) })
     }
 
     fn set_latent(&mut self, latent: &[f32]) -> Result<(), ModelError> {
@@ -285,7 +336,8 @@ impl Session<'_> {
         Ok(starts(&map, letters, LAG))
     }
 
-    /// Turns the latent into samples `[B, L · samples_per_latent]`.
+    /// Turns the latent into samples `[B, L · samples_per_latent]`, where L is that of the longest row or, after
+    /// [`Session::set_texts`], more.
     ///
     /// # Errors
     /// The device failed.

@@ -1,15 +1,17 @@
 //! A text, spoken piece by piece.
 
 use super::options::Options as Own;
-use super::session::{Noise, Session, Supertonic};
+use super::session::Supertonic;
+use super::shared_rows::{How, Row, Speaking, Speech};
 use super::stage::Stage;
 use super::text::Piece;
 use super::voice::{Voice, parse_mix};
 use crate::pieces::{Progress, first_damaged};
 use crate::{Chunk, Chunks, Lap, Laps, ModelError, OptionSet, Options, Size};
 use orate_text::Traced;
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Parsed voices kept for reuse. One has some tens of kilobytes.
 const VOICES_KEPT: usize = 64;
@@ -56,6 +58,11 @@ pub(super) struct Pieces {
     word_times: bool,
     progress: Progress,
     waits_for_stages: bool,
+    /// Where pieces share runs: this text, and the size of its next group.
+    speaking: Option<Speaking>,
+    group: usize,
+    /// Pieces that were spoken together with those before them.
+    spoken: VecDeque<(Work, Result<Speech, ModelError>)>,
     /// Time of each of [`Stage::ALL`].
     laps: [Duration; 4],
     sizes: Vec<Size>,
@@ -93,55 +100,62 @@ impl Pieces {
             word_times: o.word_times,
             progress: Progress::new(o),
             waits_for_stages: false,
+            speaking: Speaking::new(&model),
+            group: 1,
+            spoken: VecDeque::new(),
             laps: [Duration::ZERO; 4],
             sizes: vec![],
             model,
         }
     }
 
-    fn speak(&mut self, Work { piece, frames }: Work) -> Result<Chunk, ModelError> {
-        self.progress.cancel.check()?;
-        let (model, tokens) = (self.model.clone(), piece.ids.len());
-        let mut s = model.session();
-        // Nobody knows which heads of the official models align, if any.
-        let aligns = self.word_times && model.files().version.is_none();
-        if aligns {
-            s.align();
-        }
-        s.set_text(&[(&piece.ids, &self.voice)])?;
-        let mut last = Instant::now();
-        let seconds = s.durations()?[0];
-        let (frames, wanted) = match frames {
-            Some(forced) => (forced, usize::MAX),
-            None => {
-                model.check_duration(seconds, tokens)?;
-                model.frames_for(seconds, self.speed)
-            }
+    /// How runs are done. Nobody knows which heads of the official models align, if any.
+    fn how(&self) -> How {
+        let aligns = self.word_times && self.model.files().version.is_none();
+        How { aligns, waits_for_stages: self.waits_for_stages }
+    }
+
+    /// Speaks the next pieces: at first one, which is heard soonest, and then twice as many each time where
+    /// pieces share runs.
+    fn speak_group(&mut self) {
+        let how = self.how();
+        let speaking = self.speaking.as_ref().filter(|_| how == How::default());
+        let most = speaking.map_or(1, |speaking| self.group.min(speaking.most()));
+        self.group = 2 * most;
+        let works: Vec<Work> = self.pieces.by_ref().take(most).collect();
+        let row = |(i, work): (usize, &Work)| Row {
+            ids: work.piece.ids.clone(),
+            voice: self.voice.clone(),
+            seed: self.progress.seed_of(i),
+            steps: self.steps,
+            speed: self.speed,
+            frames: work.frames,
         };
-        self.lap(Stage::DurationPredictor, &mut s, &mut last)?;
-        s.encode_text()?;
-        self.lap(Stage::TextEncoder, &mut s, &mut last)?;
+        let rows: Vec<Row> = works.iter().enumerate().map(row).collect();
+        let cancel = &self.progress.cancel;
+        let all = match speaking {
+            Some(speaking) => speaking.speak(rows, cancel),
+            None => rows.iter().map(|row| self.model.speak_alone(row, cancel, how)).collect(),
+        };
+        self.spoken = works.into_iter().zip(all).collect();
+    }
+
+    fn chunk(&mut self, Work { piece, frames: forced }: Work, speech: Speech) -> Result<Chunk, ModelError> {
         self.progress.cancel.check()?;
-        s.prepare(&[frames], self.steps, Noise::Seed(self.progress.seed()))?;
-        s.denoise(&|| !self.progress.cancel.is_cancelled())?;
-        self.lap(Stage::VectorEstimator, &mut s, &mut last)?;
-        self.progress.cancel.check()?;
-        let letter_times = if aligns { self.seconds(s.letter_starts()?) } else { vec![] };
-        let mut speech = Vec::new();
-        s.vocode(&mut speech)?;
-        self.lap(Stage::Vocoder, &mut s, &mut last)?;
-        if let Some(i) = first_damaged(&speech) {
-            let problem = format!("the vocoder returned {} for sample {i}", speech[i]);
+        let Speech { mut samples, wanted, frames, counters, laps, letter_starts } = speech;
+        if let Some(i) = first_damaged(&samples) {
+            let problem = format!("the vocoder returned {} for sample {i}", samples[i]);
             return Err(ModelError::Damaged { problem });
         }
-        if self.trim {
-            speech.truncate(wanted.max(1));
+        if self.trim && forced.is_none() {
+            samples.truncate(wanted.max(1));
         }
-        let (text, index, counters) = (piece.text, self.progress.index, s.counters());
+        self.laps.iter_mut().zip(laps).for_each(|(all, lap)| *all += lap);
+        let (text, index, letter_times) = (piece.text, self.progress.index, self.seconds(letter_starts));
         self.progress.index += 1;
-        self.sizes.push(Size { tokens, frames });
+        self.sizes.push(Size { tokens: piece.ids.len(), frames });
         let of_piece = Chunk { ends_piece: true, attempts: 1, ..Chunk::default() };
-        Ok(Chunk { samples: speech, text, index, counters, letter_times, ..of_piece })
+        Ok(Chunk { samples, text, index, counters, letter_times, ..of_piece })
     }
 
     /// Times of latent frames.
@@ -150,34 +164,28 @@ impl Pieces {
         let frame = c.samples_per_latent() as f32 / c.sample_rate as f32;
         frames.into_iter().map(|at| at * frame).collect()
     }
-
-    /// Ends a stage.
-    fn lap(&mut self, stage: Stage, s: &mut Session<'_>, last: &mut Instant) -> Result<(), ModelError> {
-        if self.waits_for_stages {
-            s.wait()?;
-        }
-        let now = Instant::now();
-        self.laps[stage as usize] += now - std::mem::replace(last, now);
-        Ok(())
-    }
 }
 
 impl Chunks for Pieces {
     fn next(&mut self) -> Option<Result<Chunk, ModelError>> {
-        let work = self.pieces.next()?;
-        let result = self.speak(work);
+        if self.spoken.is_empty() {
+            self.speak_group();
+        }
+        let (work, speech) = self.spoken.pop_front()?;
+        let result = speech.and_then(|speech| self.chunk(work, speech));
         if result.is_err() {
-            self.pieces = vec![].into_iter();
+            (self.pieces, self.spoken) = (vec![].into_iter(), VecDeque::new());
         }
         Some(result)
     }
 
     fn remaining(&self) -> usize {
-        self.pieces.len()
+        self.pieces.len() + self.spoken.len()
     }
 
     fn remaining_chars(&self) -> usize {
-        self.pieces.as_slice().iter().map(|work| work.piece.ids.len()).sum()
+        let works = self.pieces.as_slice().iter().chain(self.spoken.iter().map(|(work, _)| work));
+        works.map(|work| work.piece.ids.len()).sum()
     }
 
     fn laps(&self) -> Laps {

@@ -25,7 +25,7 @@
 use super::blocks::{Sizes, convnext_stack, norm, repeat, style_keys};
 use super::config::Config;
 use super::stage::STYLE_KEY;
-use crate::blocks::{Scope, tap_channels_first};
+use crate::blocks::{Lengths, Scope, clear_behind, tap_channels_first};
 use orate_graph::{Activation, DType, Factor, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -39,8 +39,8 @@ const UNCONDITIONAL: &str = "tts.ttl.uncond_masker";
 /// What text attention needs besides its weights.
 struct TextContext {
     table: Value,
-    lens: Option<Value>,
-    text_lens: Option<Value>,
+    lens: Option<Lengths>,
+    text_lens: Option<Lengths>,
     /// Whether the batch already has rows without text.
     split: bool,
     /// Whether queries are written.
@@ -72,7 +72,7 @@ impl<'a> VectorEstimator<'a> {
         let style = g.input("style_ttl", DType::F32, [s.batch, c.style.tokens, c.style.width])?;
         let times = g.input("times", DType::F32, [s.steps])?;
         let (text_lens, latent_lens) = (s.lens(g, "text_lens")?, s.lens(g, "latent_lens")?);
-        let table_rows = if s.padded { s.batch } else { 1 };
+        let table_rows = if s.has_lens() { s.batch } else { 1 };
         let e = self.time_embedding(g, times)?; // [steps, time_dim]
         let own_thetas = self.own_thetas();
         // Without angles of its own, a block uses those of the first.
@@ -87,9 +87,10 @@ impl<'a> VectorEstimator<'a> {
                 Some(table) => table,
                 None => {
                     let theta = self.theta(b);
-                    let for_latent = g.rotary_table(theta.clone(), table_rows, s.frames, latent_lens)?;
+                    let for_latent =
+                        g.rotary_table(theta.clone(), table_rows, s.frames, latent_lens.map(|l| l.lengths))?;
                     g.output(&format!("ve.rotary.{b}"), for_latent)?;
-                    g.rotary_table(theta, table_rows, s.tokens, text_lens)?
+                    g.rotary_table(theta, table_rows, s.tokens, text_lens.map(|l| l.lengths))?
                 }
             };
             text_table = Some(table);
@@ -169,12 +170,12 @@ impl<'a> VectorEstimator<'a> {
         let both = if self.guidance { twice.lens(g, "latent_lens_twice")? } else { lens };
         let w = &self.own;
         // Stack `n` of three, under the name of this module.
-        let stack = |g: &mut Graph, module: usize, n: usize, x: Value, lens: Option<Value>| {
+        let stack = |g: &mut Graph, module: usize, n: usize, x: Value, lens: Option<Lengths>| {
             let prefix = format!("main_blocks.{module}.convnext");
             convnext_stack(g, w, &prefix, &vf.convnext[n], x, lens, |_, _, _| Ok(()))
         };
         let x = g.matmul(latent, w.matrix("proj_in.net", ldim, width))?; // [B, L, C]
-        let mut x = g.mask_rows(x, lens)?;
+        let mut x = clear_behind(g, x, lens)?;
         self.tap(g, "proj_in", x, false)?;
         // After the first text attention, rows B… are those without text.
         let mut split = false;
@@ -187,14 +188,14 @@ impl<'a> VectorEstimator<'a> {
             let times = g.input(&format!("ve.time.{b}"), DType::F32, [s.steps, width])?;
             let row = g.select_row(times, step)?; // [1, C]
             x = g.add_row(x, row)?;
-            x = g.mask_rows(x, now(split))?;
+            x = clear_behind(g, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 1), x, split)?;
             x = stack(g, i + 2, 1, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 2), x, split)?;
             let table = match rotary.filter(|_| !self.own_thetas()) {
                 Some(table) => table,
                 None => {
-                    let rows = if s.padded { s.batch } else { 1 };
+                    let rows = if s.has_lens() { s.batch } else { 1 };
                     let half = self.theta(b).shape().len();
                     g.input(&format!("ve.rotary.{b}"), DType::F32, [rows, 2, s.frames, half])?
                 }
@@ -203,19 +204,19 @@ impl<'a> VectorEstimator<'a> {
             let around = TextContext { table, lens, text_lens, split, queries };
             x = self.text_attention(g, &w.at(&format!("main_blocks.{}", i + 3)), s, b, x, &around)?;
             split = self.guidance;
-            x = g.mask_rows(x, now(split))?;
+            x = clear_behind(g, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 3), x, split)?;
             x = stack(g, i + 4, 2, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 4), x, split)?;
             x = self.style_attention(g, &w.at(&format!("main_blocks.{}", i + 5)), s, b, x)?;
-            x = g.mask_rows(x, now(split))?;
+            x = clear_behind(g, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 5), x, split)?;
         }
         let x = convnext_stack(g, w, "last_convnext.convnext", &vf.last_convnext, x, both, |g, i, x| {
             self.tap(g, &format!("last_convnext.{i}"), x, split)
         })?;
         let v = g.matmul(x, w.matrix("proj_out.net", width, ldim))?; // [rows, L, D·K]
-        let v = g.mask_rows(v, both)?;
+        let v = clear_behind(g, v, both)?;
         self.tap(g, "velocity", v, split)?;
         let v = if self.guidance {
             let with = g.slice(v, 0, 0, s.batch)?;
@@ -253,9 +254,9 @@ impl<'a> VectorEstimator<'a> {
         if c.queries {
             g.output(&format!("ve.text_query.{b}"), q)?;
         }
-        let y = g.attention(a.op(), q, k, v, c.text_lens)?;
+        let y = g.attention(a.op(), q, k, v, c.text_lens.map(|l| l.lengths))?;
         let y = a.out(g, &heads, y)?;
-        let y = g.mask_rows(y, c.lens)?;
+        let y = clear_behind(g, y, c.lens)?;
         let y = g.add(x, y)?;
         let with = norm(g, w, "norm.norm", y)?;
         if !self.guidance {

@@ -1,6 +1,6 @@
 //! Damaged, mixed and forged model folders: always an error that names the file, never a panic.
 
-use orate_models::supertonic::{Config, Files, Sizes, Supertonic, Voice, graphs};
+use orate_models::supertonic::{Config, Files, Padding, Sizes, Supertonic, Voice, graphs};
 use orate_models::{ErrorKind, ModelError, Options};
 use orate_testing::{Random, ReferenceDevice};
 use serde_json::{Value, json};
@@ -397,7 +397,7 @@ fn random_damage_to_tts_json_never_panics() {
             }
             let Ok(config) = Config::from_json(&bytes) else { continue };
             read += 1;
-            let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padded: false };
+            let sizes = Sizes { batch: 1, tokens: 4, frames: 2, steps: 1, padding: Padding::None };
             built += usize::from(graphs(&config, &*files.weights, sizes).is_ok());
         }
         println!("{model}: {read} files could be read, {built} models described");

@@ -97,11 +97,41 @@ pub(super) fn depthwise_conv1d(cases: &mut Vec<Case>) -> Result<()> {
     }
     // The memory of the speech tokenizer of Chatterbox.
     one(1, 50, 1280, "k31 d1 zeros", ConvGeometry::symmetric(31, 1).with_zeros(), false)?;
+    lengths(cases)?;
     // Stored [C, 1, taps], as in the checkpoints.
     unary(cases, "DepthwiseConv1d, weight transposed".into(), [1, 9, 24], |g, x| {
         let w = Weight::named("w", [24, 1, 5]).reshape([24, 5]).transpose();
         g.depthwise_conv1d(x, w, Weight::named("bias", [24]), ConvGeometry::symmetric(5, 1))
     })
+}
+
+/// Depthwise convolutions of sequences with lengths of their own, the blocks of Supertonic among them.
+fn lengths(cases: &mut Vec<Case>) -> Result<()> {
+    for (taps, dilation) in [(5, 1), (5, 2), (5, 8), (7, 1), (3, 1), (4, 2), (31, 1)] {
+        let geometry = ConvGeometry::symmetric(taps, dilation).with_lengths();
+        for (lengths, t, c) in [
+            (vec![1], 1, 9),
+            (vec![9, 37], 37, 16),
+            (vec![72, 1, 20], 72, 512),
+            (vec![4], 13, 33),
+            (vec![40, 39], 64, 700),
+        ] {
+            for normed in [false, true] {
+                let suffix = if normed { " + norm" } else { "" };
+                let name =
+                    format!("DepthwiseConv1d k{taps} d{dilation} of {lengths:?} of {t} rows of {c}{suffix}");
+                unary(cases, name, [lengths.len(), t, c], |g, x| {
+                    let lens = g.input("lengths", DType::I32, [lengths.len()])?;
+                    let (w, bias) = (Weight::named("w", [taps, c]), Weight::named("bias", [c]));
+                    let y = g.depthwise_conv1d_of(lens, x, w, bias, geometry)?;
+                    if normed { g.layer_norm(y, norm(c)) } else { Ok(y) }
+                })?;
+                let case = cases.pop().expect("just made").with("lengths", lengths.clone());
+                cases.push(case);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Convolutions after a history: inputs shorter and longer than it, alone and with all fused ops.

@@ -9,9 +9,10 @@ use crate::common::raw;
 use crate::common::{self, golden, relative_error};
 use orate::hooks::{F32_TOLERANCE, GPU_TOLERANCE};
 use orate::{
-    Audio, DeviceChoice, Engine, EngineOptions, ModelSource, Options, Precision, PrecisionPolicy, Size,
+    Audio, Chunk, DeviceChoice, Engine, EngineOptions, ModelSource, Options, Precision, PrecisionPolicy, Size,
 };
-use orate_graph::launches_of;
+use orate_graph::{DType, Graph, Memory, Plan, launches_of};
+use orate_models::supertonic::{Files, Padding, Sizes, graphs};
 use orate_testing::checkpoints;
 use std::sync::OnceLock;
 
@@ -138,7 +139,57 @@ fn engines_and_threads_share_a_device() {
         let want = speak(&one, "Hm.", 1);
         std::thread::scope(|scope| {
             for engine in [&one, &other, &one] {
-                scope.spawn(|| assert!(speak(engine, "Hm.", 1) == want, "{}", engine.device()));
+                scope.spawn(|| assert_near(&speak(engine, "Hm.", 1).samples, &want.samples, engine));
+            }
+        });
+    }
+}
+
+/// Rows of a run are computed by other kernels than a row alone.
+fn assert_near(got: &[f32], want: &[f32], engine: &Engine) {
+    let error = relative_error(got, want);
+    assert!(got.len() == want.len() && error < 2.0 * GPU_TOLERANCE, "{}: {error:e}", engine.device());
+}
+
+/// Pieces of a text and of several callers share runs, and each is what it would be alone.
+#[test]
+fn pieces_that_share_runs_are_what_they_would_be_alone() {
+    let texts = [
+        vec![
+            "Hm.",
+            "A short one.",
+            "This one is rather longer than the others.",
+            "No.",
+            "Four words are here.",
+        ],
+        vec!["Another caller.", "Hm."],
+        vec!["And a third one, who says a little more than that.", "Yes.", "A short one.", "Hm."],
+    ];
+    let all = |engine: &Engine, text: &str, options: &Options| -> Vec<Chunk> {
+        let stream = engine.stream(text, options).expect("can be spoken");
+        stream.map(|chunk| chunk.expect("spoken")).collect()
+    };
+    for device in devices() {
+        let engine = tiny(device);
+        // A piece as part of a text has the seed of its number.
+        let alone = |(i, piece): (usize, &&str)| {
+            let chunks = all(&engine, piece, &Options { first_piece: i, ..raw() });
+            assert_eq!(chunks.len(), 1, "{piece}");
+            chunks[0].samples.clone()
+        };
+        let wants: Vec<Vec<Vec<f32>>> =
+            texts.iter().map(|text| text.iter().enumerate().map(alone).collect()).collect();
+        let check = |text: &[&str], want: &[Vec<f32>]| {
+            let chunks = all(&engine, &text.join("\n\n"), &raw());
+            assert_eq!(chunks.len(), want.len());
+            chunks.iter().zip(want).for_each(|(got, want)| assert_near(&got.samples, want, &engine));
+            chunks.iter().map(|chunk| chunk.counters.submissions).sum::<u64>()
+        };
+        // One piece, two, and the other two.
+        assert_eq!(check(&texts[0], &wants[0]), 3 * 5, "runs of one text");
+        std::thread::scope(|scope| {
+            for (text, want) in texts.iter().zip(&wants) {
+                scope.spawn(|| check(text, want));
             }
         });
     }
@@ -224,5 +275,51 @@ fn thousands_of_utterances() {
         let used = first.2.zip(last.2).map_or(0, |(first, last)| first.saturating_sub(last));
         assert!(used < 4 << 20, "{id}: device memory grew by {used} bytes");
         assert!(last.0 < 1.3 * first.0, "{id}: slower and slower: {marks:?}");
+    }
+}
+
+/// Sizes of a sentence of five seconds.
+const TOKENS: usize = 80;
+/// See [`TOKENS`].
+const FRAMES: usize = 72;
+
+/// How long the networks take for sentences of a batch. `MODELS` names folders.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_batches() {
+    let folders = std::env::var("MODELS").expect("MODELS names folders, with commas between them");
+    for (choice, folder) in devices().into_iter().flat_map(|d| folders.split(',').map(move |f| (d, f))) {
+        let files = Files::open(std::path::Path::new(folder)).expect("opens");
+        for precision in [Precision::F32, Precision::F16] {
+            let device = crate::qwen3::open(choice, precision);
+            let mut one = 0.0;
+            for batch in [1, 2, 4, 8, 16] {
+                let padding = if batch == 1 { Padding::None } else { Padding::Ignored };
+                let sizes = Sizes { batch, tokens: TOKENS, frames: FRAMES, steps: 5, padding };
+                let graphs = graphs(&files.config, &*files.weights, sizes).expect("as the files");
+                let time = |graph: Graph| {
+                    let times = if graph.name() == "vector_estimator.step" { 5.0 } else { 1.0 };
+                    let what = format!("{folder} {precision}: {} of {batch} rows", graph.name());
+                    times * crate::qwen3::bench(&what, &*device, graph, full_length)
+                };
+                let all: f64 = graphs.into_iter().map(time).sum();
+                one = if batch == 1 { all } else { one };
+                println!("  {batch} rows in {:.3} ms: {:.2} times one", all * 1e3, batch as f64 * one / all);
+            }
+        }
+    }
+}
+
+/// Gives all rows the length of the longest.
+fn full_length(memory: &mut dyn Memory, plan: &Plan) {
+    crate::qwen3::clear(memory, plan);
+    plan.scalars().iter().for_each(|name| memory.set_index(name, 1));
+    for b in plan.buffers().iter().filter(|b| b.dtype == DType::I32 && b.name.contains("lens")) {
+        let length = match &*b.name {
+            "dp_lens" => TOKENS + 1,
+            "text_lens" => TOKENS,
+            _ => FRAMES,
+        };
+        memory.write_i32(&b.name, &b.shape, &vec![length as i32; b.shape.len()]).expect("fits");
     }
 }

@@ -102,7 +102,8 @@ impl<'a> Edges<'a> {
         history: impl FnOnce() -> &'a [f32],
     ) -> Edges<'a> {
         match geometry.edges {
-            orate_graph::Edges::Repeat => Edges::Repeat,
+            // Depthwise convolutions have the lengths beside the edges.
+            orate_graph::Edges::Repeat | orate_graph::Edges::Lengths => Edges::Repeat,
             orate_graph::Edges::Zero => Edges::Zeros(zeros),
             orate_graph::Edges::History => Edges::History(history()),
         }
