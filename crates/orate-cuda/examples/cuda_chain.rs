@@ -13,13 +13,13 @@ mod common;
 use orate_cpu::{CpuDevice, Isa};
 use orate_cuda::CudaDevice;
 use orate_graph::{Device, Executable, Graph, Memory, Plan, PrecisionPolicy};
-use orate_models::supertonic::Sizes;
+use orate_models::supertonic::{Padding, Sizes};
 use orate_testing::{Random, RandomWeights};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-const SIZES: Sizes = Sizes { batch: 1, tokens: 80, frames: 72, steps: 5, padded: false };
+const SIZES: Sizes = Sizes { batch: 1, tokens: 80, frames: 72, steps: 5, padding: Padding::None };
 const RUNS: usize = 200;
 const STAGES: [&str; 5] = ["duration predictor", "text encoder", "vector estimator", "vocoder", "total"];
 

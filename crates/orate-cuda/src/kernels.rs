@@ -123,7 +123,14 @@ const SOURCES: &[Source] = &[
         "depthwise_conv1d",
         "depthwise_conv1d.cu",
         [],
-        ["depthwise_1", "depthwise_4", "depthwise_norm_5", "depthwise_norm_7"]
+        [
+            "depthwise_1",
+            "depthwise_4",
+            "depthwise_norm_5",
+            "depthwise_norm_7",
+            "depthwise_norm_warps_5",
+            "depthwise_norm_warps_7"
+        ]
     ),
     source!("elementwise", "elementwise.cu", [], ["pointwise"]),
     source!("gather", "cache_rows.cuh" | "gather.cu", [], ["gather", "row_at", "embedding_sum"]),

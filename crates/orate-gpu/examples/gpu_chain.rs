@@ -11,7 +11,7 @@
 mod common;
 
 use orate_graph::{BufferKind, DType, Device, DeviceError, Executable, Memory, Plan, Precision};
-use orate_models::supertonic::Sizes;
+use orate_models::supertonic::{Padding, Sizes};
 use orate_testing::{Random, RandomWeights};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn time(model: &str, device: &dyn Device, profile: bool) -> Result<(), Failure> {
-    let sizes = Sizes { batch: 1, tokens: TOKENS, frames: FRAMES, steps: STEPS, padded: false };
+    let sizes = Sizes { batch: 1, tokens: TOKENS, frames: FRAMES, steps: STEPS, padding: Padding::None };
     let graphs = common::full_size(model, sizes);
     let opened = device.open(Arc::new(RandomWeights::of_graphs(&graphs, 5)));
     let mut memory = device.memory();

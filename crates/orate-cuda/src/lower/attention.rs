@@ -43,6 +43,10 @@ const SHORT_CACHE: usize = 32;
 /// For `kernels/attention_mma.cu`: minimum queries, range of head widths and their step, keys per warp and
 /// iteration, and stages of keys. Fewer queries are few blocks, which take as long as more.
 const TENSOR_QUERIES: usize = 128;
+/// The same for each sequence of a batch that has [`TENSOR_BATCH`] queries in all.
+const TENSOR_LEAST: usize = 16;
+/// See [`TENSOR_LEAST`].
+const TENSOR_BATCH: usize = 256;
 /// See [`TENSOR_QUERIES`].
 const TENSOR_WIDTHS: std::ops::RangeInclusive<usize> = 32..=128;
 /// See [`TENSOR_QUERIES`].
@@ -127,7 +131,7 @@ impl Attention<'_> {
         facts.arch >= TENSOR_ARCH
             && keys == DType::F32
             && self.relative.is_none()
-            && q[1] >= TENSOR_QUERIES
+            && (q[1] >= TENSOR_QUERIES || q[1] >= TENSOR_LEAST && q[0] * q[1] >= TENSOR_BATCH)
             && TENSOR_WIDTHS.contains(&d)
             && d.is_multiple_of(TENSOR_WIDTH_STEP)
     }

@@ -17,6 +17,9 @@ pub(super) const SHORT_WIDTH: usize = 512;
 /// Fewest rows for which warps that have a row each fill the GPU.
 const MANY_ROWS: usize = 128;
 
+/// The same where each row also has a convolution.
+const WARP_ROWS: usize = 1024;
+
 /// Name of the kernel for layer norms or depthwise convolutions, or the reason why it does not support these
 /// rows.
 pub(super) fn named(name: &str, inputs: &[&ValueInfo]) -> Result<String, String> {
@@ -119,17 +122,23 @@ pub(super) fn depthwise(
     let zeros = usize::from(g.edges == Edges::Zero);
     let sizes = [shape.dims()[1], shape.last(), g.taps, g.dilation, g.left, zeros];
     let mut words: Vec<u32> = sizes.map(|x| x as u32).to_vec();
-    words.extend([bits(norm.map_or(0.0, |n| n.eps)), cache_type(o.out_type())]);
+    let rows = shape.rows();
+    words.extend([bits(norm.map_or(0.0, |n| n.eps)), cache_type(o.out_type()), rows as u32]);
+    let is_fast = fours && norm.is_some() && shape.last() <= FAST_WIDTH;
+    let of_warps = shape.last() <= SHORT_WIDTH && rows >= WARP_ROWS;
+    let (function, per_block) = match g.taps {
+        5 if is_fast && of_warps => ("depthwise_norm_warps_5", 8),
+        7 if is_fast && of_warps => ("depthwise_norm_warps_7", 8),
+        5 if is_fast => ("depthwise_norm_5", 1),
+        7 if is_fast => ("depthwise_norm_7", 1),
+        _ if fours => ("depthwise_4", 1),
+        _ => ("depthwise_1", 1),
+    };
     Work {
         program: "depthwise_conv1d",
-        function: match (fours, g.taps) {
-            (true, 5) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_5",
-            (true, 7) if norm.is_some() && shape.last() <= FAST_WIDTH => "depthwise_norm_7",
-            (true, _) => "depthwise_4",
-            (false, _) => "depthwise_1",
-        },
-        grid: [shape.rows() as u32, 1, 1],
-        threads,
+        function,
+        grid: [rows.div_ceil(per_block) as u32, 1, 1],
+        threads: if per_block > 1 { 32 * per_block as u32 } else { threads },
         shared: 0,
         cluster: 1,
         pointers: vec![

@@ -2,7 +2,7 @@
 //!
 //! There is no thread for this. A caller that finds nobody at work leads: it takes the work of those that
 //! wait as well, does it all, and one of those that came meanwhile leads next. So work that is alone waits
-//! for nobody, unless more was announced or it has time.
+//! for nobody, unless more was announced or it has time. Several may lead side by side.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub(crate) struct Coalescer<J, A> {
     changed: Condvar,
     /// How long a leader waits for work that was announced.
     wait: Duration,
+    /// Maximum leaders at a time.
+    leaders: usize,
 }
 
 struct State<J, A> {
@@ -21,12 +23,14 @@ struct State<J, A> {
     /// Those that wait and have no time.
     hurried: usize,
     waiting: Vec<(u64, Patience, J)>,
+    /// Work that is being done.
+    taken: Vec<u64>,
     answers: Vec<(u64, A)>,
-    led: bool,
+    leaders: usize,
     next_id: u64,
 }
 
-/// How long work may wait for more of its kind, if there is less than `enough`.
+/// How long work may wait for more of its kind, if there is less than `enough`, what is being done included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
     pub time: Duration,
@@ -48,12 +52,15 @@ impl<J, A> Drop for Coming<'_, J, A> {
     }
 }
 
-/// Lets somebody else lead, also when the leader panics.
-struct Leading<'a, J, A>(&'a Coalescer<J, A>);
+/// A leader, and the work that it does. Lets somebody else lead at the end, also when the leader panics.
+struct Leading<'a, J, A>(&'a Coalescer<J, A>, Vec<u64>);
 
 impl<J, A> Drop for Leading<'_, J, A> {
     fn drop(&mut self) {
-        self.0.lock().led = false;
+        let mut state = self.0.lock();
+        state.leaders -= 1;
+        state.taken.retain(|id| !self.1.contains(id));
+        drop(state);
         self.0.changed.notify_all();
     }
 }
@@ -61,8 +68,14 @@ impl<J, A> Drop for Leading<'_, J, A> {
 impl<J, A> Coalescer<J, A> {
     /// Nothing to do. A leader waits for announced work for `wait`.
     pub fn new(wait: Duration) -> Coalescer<J, A> {
-        let state = State { coming: 0, hurried: 0, waiting: vec![], answers: vec![], led: false, next_id: 0 };
-        Coalescer { state: Mutex::new(state), changed: Condvar::new(), wait }
+        Self::with_leaders(wait, 1)
+    }
+
+    /// The same for this many leaders at a time.
+    pub fn with_leaders(wait: Duration, leaders: usize) -> Coalescer<J, A> {
+        let (waiting, taken, answers) = (vec![], vec![], vec![]);
+        let state = State { coming: 0, hurried: 0, waiting, taken, answers, leaders: 0, next_id: 0 };
+        Coalescer { state: Mutex::new(state), changed: Condvar::new(), wait, leaders }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
@@ -98,24 +111,32 @@ impl<J, A> Coalescer<J, A> {
             if let Some(i) = state.answers.iter().position(|(of, _)| *of == id) {
                 return Some(state.answers.swap_remove(i).1);
             }
-            if state.led {
+            if state.leaders == self.leaders || state.taken.contains(&id) {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             if !state.waiting.iter().any(|(of, ..)| *of == id) {
                 return None;
             }
-            state.led = true;
+            state.leaders += 1;
+            let mut leading = Leading(self, vec![]);
             let more = |state: &mut State<J, A>| state.coming > 0 && state.waiting.len() < most;
             let waited = self.changed.wait_timeout_while(state, self.wait, more);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            let few = |state: &mut State<J, A>| state.hurried == 0 && state.waiting.len() < patience.enough;
+            let few = |state: &mut State<J, A>| {
+                let enough = patience.enough.saturating_sub(state.taken.len()).min(most);
+                state.hurried == 0 && state.waiting.len() < enough
+            };
             let waited = self.changed.wait_timeout_while(state, patience.time, few);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(most, &alike).into_iter().unzip();
+            state.taken.extend(&ids);
+            leading.1.clone_from(&ids);
             drop(state);
-            let leading = Leading(self);
-            let answers = run(jobs);
+            // Another one may lead what is left.
+            self.changed.notify_all();
+            // Another leader may have taken all.
+            let answers = if jobs.is_empty() { vec![] } else { run(jobs) };
             self.lock().answers.extend(ids.into_iter().zip(answers));
             drop(leading);
             state = self.lock();
@@ -166,7 +187,7 @@ mod tests {
         };
         std::thread::scope(|threads| {
             threads.spawn(|| assert_eq!(call(100), Some(1000)));
-            while !coalescer.lock().led {
+            while coalescer.lock().leaders == 0 {
                 std::thread::yield_now();
             }
             let call = &call;
@@ -174,6 +195,33 @@ mod tests {
         });
         // Four of each kind: three and one.
         assert_eq!(runs.into_inner(), 1 + 4);
+    }
+
+    /// With two leaders, two jobs are done side by side; the third waits for one of them.
+    #[test]
+    fn several_lead_side_by_side() {
+        let coalescer = Coalescer::<u32, usize>::with_leaders(WAIT, 2);
+        let both = std::sync::Barrier::new(2);
+        let call = |x: u32| {
+            coalescer.call(None, (x, Patience::NONE), (9, ANY), |jobs: Vec<u32>| {
+                if jobs[0] < 2 {
+                    both.wait();
+                }
+                vec![jobs.len(); jobs.len()]
+            })
+        };
+        std::thread::scope(|threads| {
+            let call = &call;
+            let first = threads.spawn(move || call(0));
+            while coalescer.lock().taken.is_empty() {
+                std::thread::yield_now();
+            }
+            assert_eq!(call(1), Some(1));
+            assert_eq!(first.join().expect("no panic"), Some(1));
+            assert_eq!(call(2), Some(1));
+        });
+        let state = coalescer.lock();
+        assert_eq!((state.leaders, state.taken.len(), state.answers.len()), (0, 0, 0));
     }
 
     #[test]
@@ -209,7 +257,7 @@ mod tests {
                     panic!("as a test")
                 })
             });
-            while !coalescer.lock().led {
+            while coalescer.lock().leaders == 0 {
                 std::thread::yield_now();
             }
             assert_eq!(coalescer.call(None, (2, Patience::NONE), (9, ANY), |jobs| jobs), None);
@@ -229,7 +277,7 @@ mod tests {
         for second in [patience(2), Patience::NONE] {
             std::thread::scope(|threads| {
                 let first = threads.spawn(move || call(patience(if second.enough == 2 { 2 } else { 5 })));
-                while !coalescer.lock().led {
+                while coalescer.lock().leaders == 0 {
                     std::thread::yield_now();
                 }
                 assert_eq!(call(second), Some(2));

@@ -4,7 +4,7 @@ use super::alignment::{LAG, add_weights};
 use super::blocks::{Padding, Sizes};
 use super::files::Files;
 use super::networks::{Network, PlanKey, seed_of};
-use super::shared_rows::SharedRows;
+use super::shared_rows::{MOST_ROWS, SharedRows};
 use super::voice::Voice;
 use crate::alignment::starts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
@@ -52,7 +52,10 @@ impl Supertonic {
         let most = PLANS_KEPT[usize::from(shared.is_some())];
         let plans = PlanCache::new(device.clone(), Arc::new(Loader(files.weights.clone())), most);
         let memories = MemoryPool::new(device, MEMORIES_KEPT);
-        let (facts, voices) = (files.facts(), Mutex::default());
+        let (mut facts, voices) = (files.facts(), Mutex::default());
+        if shared.is_some() {
+            facts.texts_at_once = MOST_ROWS;
+        }
         Ok(Supertonic { files, plans, memories, facts, voices, shared })
     }
 

@@ -142,7 +142,13 @@ impl Pieces {
 
     fn chunk(&mut self, Work { piece, frames: forced }: Work, speech: Speech) -> Result<Chunk, ModelError> {
         self.progress.cancel.check()?;
-        let Speech { mut samples, wanted, frames, counters, laps, letter_starts } = speech;
+        let Speech { samples: (all, range), wanted, frames, counters, laps, letter_starts } = speech;
+        // Alone, a row has all samples.
+        let mut samples = match Arc::try_unwrap(all) {
+            Ok(all) if range == (0..all.len()) => all,
+            Ok(all) => all[range].to_vec(),
+            Err(all) => all[range].to_vec(),
+        };
         if let Some(i) = first_damaged(&samples) {
             let problem = format!("the vocoder returned {} for sample {i}", samples[i]);
             return Err(ModelError::Damaged { problem });

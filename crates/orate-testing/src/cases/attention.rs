@@ -84,6 +84,9 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
         size(2, 1, 129, 131, 2, 128),
         size(2, 2, 128, 129, 2, 48),
         grouped(2, size(2, 2, 133, 150, 4, 32)),
+        // Few queries in each of many rows.
+        size(16, 16, 17, 20, 2, 64),
+        size(5, 1, 72, 50, 1, 32),
     ];
     for s in &sizes {
         for mask in masks {

@@ -115,6 +115,7 @@ fn lengths(cases: &mut Vec<Case>) -> Result<()> {
             (vec![72, 1, 20], 72, 512),
             (vec![4], 13, 33),
             (vec![40, 39], 64, 700),
+            (vec![300, 400, 17], 400, 256),
         ] {
             for normed in [false, true] {
                 let suffix = if normed { " + norm" } else { "" };

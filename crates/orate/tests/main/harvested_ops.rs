@@ -7,7 +7,7 @@
 use crate::common::{self, golden, oracle};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Graph, Op};
-use orate_models::supertonic::{Config, Files, Sizes, graphs};
+use orate_models::supertonic::{Config, Files, Padding, Sizes, graphs};
 use orate_testing::{Case, OnDevice, ShapesOnly, check_all, harvest};
 use orate_weights::WeightSource;
 use std::collections::BTreeSet;
@@ -26,12 +26,12 @@ fn official(version: &str) -> (Config, ShapesOnly) {
 }
 
 fn sizes(tokens: usize, frames: usize) -> Sizes {
-    Sizes { batch: 1, tokens, frames, steps: 3, padded: false }
+    Sizes { batch: 1, tokens, frames, steps: 3, padding: Padding::None }
 }
 
 /// Two rows of unequal length.
-fn padded(tokens: usize, frames: usize) -> Sizes {
-    Sizes { batch: 2, padded: true, ..sizes(tokens, frames) }
+fn padded(tokens: usize, frames: usize, padding: Padding) -> Sizes {
+    Sizes { batch: 2, padding, ..sizes(tokens, frames) }
 }
 
 fn cases(graphs: &[Graph], wanted: impl Fn(&Op) -> bool) -> Vec<Case> {
@@ -60,7 +60,8 @@ fn is_light(op: &Op) -> bool {
 fn committed_models() {
     for (model, least) in [("tiny", 80), ("tiny1", 80), ("tiny3", 100)] {
         let files = Files::open(&golden(model)).expect("committed");
-        for s in [sizes(52, 9), sizes(1, 1), padded(13, 7)] {
+        for s in [sizes(52, 9), sizes(1, 1), padded(13, 7, Padding::Cleared), padded(13, 7, Padding::Ignored)]
+        {
             let graphs = graphs(&files.config, &*files.weights, s).expect("a whole model");
             check(&format!("{model} {s:?}"), &cases(&graphs, |_| true), least, 2);
         }
