@@ -2,8 +2,8 @@
 //
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
-// With a history [B, left, C], rows before x come from it; or rows beyond the ends are zeros; or sequences have
-// lengths [B], and rows behind them are read as their last.
+// With a history [B, left, C], rows before x come from it; or rows beyond the ends are zeros; or sequences
+// have lengths [B], and rows behind them are read as their last.
 //
 // x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row in registers.
 
@@ -29,8 +29,8 @@ DEVICE int length(const Args& a, int first) {
     return a.lengths ? max(min(a.lengths[first / a.time], a.time), 1) : a.time;
 }
 
-// The row that output row `t` reads through a tap, null for zeros; `first` is the first row of its sequence of
-// `end` rows.
+// The row that output row `t` reads through a tap, null for zeros; `first` is the first row of its sequence
+// of `end` rows.
 DEVICE const float* tapped(const Args& a, int first, int end, int t, int tap) {
     int at = t + tap * a.dilation - a.left;
     if (a.zeros && (u32)at >= (u32)a.time) return nullptr;
@@ -138,8 +138,8 @@ DEVICE void depthwise_norm(const Args& a) {
     store_as(a.type, a.out, (size_t)blockIdx.x * a.c + at, y);
 }
 
-// The same of very many rows of at most 4 · 128 channels: a warp has a row, so that no row waits for the sums of
-// its block.
+// The same of very many rows of at most 4 · 128 channels: a warp has a row, so that no row waits for the sums
+// of its block.
 template <int TAPS>
 DEVICE void depthwise_norm_of_warps(const Args& a) {
     int lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;

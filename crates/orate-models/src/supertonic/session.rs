@@ -339,8 +339,8 @@ impl Session<'_> {
         Ok(starts(&map, letters, LAG))
     }
 
-    /// Turns the latent into samples `[B, L · samples_per_latent]`, where L is that of the longest row or, after
-    /// [`Session::set_texts`], more.
+    /// Turns the latent into samples `[B, L · samples_per_latent]`, where L is that of the longest row or,
+    /// after [`Session::set_texts`], more.
     ///
     /// # Errors
     /// The device failed.

@@ -1,10 +1,10 @@
 //! Pieces that are spoken in one run.
 //!
 //! A run for one piece leaves most of a GPU idle: sixteen pieces in one take hardly longer than three alone.
-//! Pieces of a text are spoken in growing groups, and those of several callers meet while the device is at work
-//! ([`crate::decoding::coalescer`]), where two runs are under way at a time, so that the device has work while
-//! the host takes the samples of one. Rows of a run have lengths of their own, so that each is what it would be
-//! alone, up to the rounding of other kernels.
+//! Pieces of a text are spoken in growing groups, and those of several callers meet while the device is at
+//! work ([`crate::decoding::coalescer`]), where two runs are under way at a time, so that the device has work
+//! while the host takes the samples of one. Rows of a run have lengths of their own, so that each is what it
+//! would be alone, up to the rounding of other kernels.
 
 use super::session::{Noise, Session, Supertonic};
 use super::stage::Stage;
@@ -33,7 +33,8 @@ const TOKENS_OF_A_RUN: usize = 400;
 /// Maximum runs at a time, where there are more than [`FEW`] texts.
 const RUNS: usize = 2;
 
-/// So many texts have runs of their own side by side: on an H100 four of them give 1.9 times the speech of one.
+/// So many texts have runs of their own side by side: on an H100 four of them give 1.9 times the speech of
+/// one.
 const FEW: usize = 4;
 
 /// How long a run waits for others that speak: their next pieces come within this time after the last run.
@@ -66,8 +67,8 @@ pub(super) struct Speech {
     /// Samples of the predicted duration.
     pub wanted: usize,
     pub frames: usize,
-    /// What the run asked of the device, and time of each of [`Stage::ALL`]: for the first of a text's rows in
-    /// a run.
+    /// What the run asked of the device, and time of each of [`Stage::ALL`]: for the first of a text's rows
+    /// in a run.
     pub counters: Counters,
     pub laps: [Duration; 4],
     /// Latent frame, with a fraction, in which each letter begins, if letters are found.
@@ -247,7 +248,8 @@ fn cost(count: usize, longest: usize) -> usize {
     TOKENS_OF_A_RUN + count.next_power_of_two() * longest
 }
 
-/// Runs of rows, given by steps and tokens: those whose sum of costs is least. Rows of a run have equal steps.
+/// Runs of rows, given by steps and tokens: those whose sum of costs is least. Rows of a run have equal
+/// steps.
 fn runs(rows: &[(usize, usize)]) -> Vec<Vec<usize>> {
     let mut sorted: Vec<usize> = (0..rows.len()).collect();
     sorted.sort_by_key(|i| rows[*i]);
