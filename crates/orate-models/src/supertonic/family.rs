@@ -163,6 +163,10 @@ impl Model for Supertonic {
         Ok(Box::new(Pieces::new(self, text, options)?))
     }
 
+    fn warm_up(self: Arc<Self>, options: &Options, callers: usize) -> Result<(), ModelError> {
+        self.warm_up_rows(self.steps(options), callers)
+    }
+
     fn plans(&self, size: Size, options: &Options) -> Result<Runs, ModelError> {
         let (Size { tokens, frames }, steps) = (size, self.steps(options));
         let sizes = Sizes { batch: 1, tokens, frames, steps, padding: Padding::None };

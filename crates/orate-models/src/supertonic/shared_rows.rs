@@ -11,7 +11,7 @@ use super::stage::Stage;
 use super::voice::Voice;
 use crate::decoding::coalescer::{Coalescer, Patience};
 use crate::decoding::error::panicked;
-use crate::{Cancel, ModelError};
+use crate::{Cancel, ModelError, Size};
 use orate_graph::Counters;
 use std::collections::HashSet;
 use std::iter::repeat_n;
@@ -161,7 +161,33 @@ impl Drop for Speaking {
     }
 }
 
+/// A sentence of five seconds, with which runs are warmed up.
+const USUAL: Size = Size { tokens: 80, frames: 72 };
+
 impl Supertonic {
+    /// Does a run of each size that `callers` may have, where runs are shared: its kernels are compiled then.
+    pub(super) fn warm_up_rows(&self, steps: usize, callers: usize) -> Result<(), ModelError> {
+        if self.shared.is_none() {
+            return Ok(());
+        }
+        let voice = self.voice(self.files().default_voice())?;
+        let row = |seed| Row {
+            ids: vec![1; USUAL.tokens],
+            voice: voice.clone(),
+            seed,
+            steps,
+            speed: 1.0,
+            frames: Some(USUAL.frames),
+        };
+        let (rows, cancel) = ((0..MOST_ROWS as u64).map(row).collect::<Vec<_>>(), Cancel::default());
+        let sizes = std::iter::successors(Some(2), |rows| Some(2 * rows));
+        for count in sizes.take_while(|count| *count <= MOST_ROWS && *count < 2 * callers) {
+            let some: Vec<(&Row, &Cancel)> = rows[..count].iter().map(|row| (row, &cancel)).collect();
+            self.speak_rows(&some).into_iter().try_for_each(|speech| speech.map(drop))?;
+        }
+        Ok(())
+    }
+
     /// Speaks a row.
     pub(super) fn speak_alone(&self, row: &Row, cancel: &Cancel, how: How) -> Result<Speech, ModelError> {
         self.run_rows(&[(row, cancel)], how)?.pop().expect("a result for each row")

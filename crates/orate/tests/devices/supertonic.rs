@@ -171,6 +171,7 @@ fn pieces_that_share_runs_are_what_they_would_be_alone() {
     };
     for device in devices() {
         let engine = tiny(device);
+        engine.warm_up_for_callers(&raw(), 3).expect("runs of two and of four rows");
         // A piece as part of a text has the seed of its number.
         let alone = |(i, piece): (usize, &&str)| {
             let chunks = all(&engine, piece, &Options { first_piece: i, ..raw() });
