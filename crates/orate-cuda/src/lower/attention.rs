@@ -152,6 +152,7 @@ impl Attention<'_> {
             && self.mask == AttentionMask::None
             && fused.rotary.is_none()
             && self.is_for_tensor_cores(q, k.dtype, facts)
+            && q[1] >= TENSOR_QUERIES
             && q[2] / self.heads == WARPGROUP_WIDTH;
         let is_cached = matches!(self.mask, AttentionMask::Cached(_));
         if is_cached && is_decoding(output.shape.dims(), k.shape.dims(), self.heads, fused) {

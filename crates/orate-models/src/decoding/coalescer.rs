@@ -119,7 +119,6 @@ impl<J, A> Coalescer<J, A> {
                 return None;
             }
             state.leaders += 1;
-            let mut leading = Leading(self, vec![]);
             let more = |state: &mut State<J, A>| state.coming > 0 && state.waiting.len() < most;
             let waited = self.changed.wait_timeout_while(state, self.wait, more);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -131,8 +130,8 @@ impl<J, A> Coalescer<J, A> {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(most, &alike).into_iter().unzip();
             state.taken.extend(&ids);
-            leading.1.clone_from(&ids);
             drop(state);
+            let leading = Leading(self, ids.clone());
             // Another one may lead what is left.
             self.changed.notify_all();
             // Another leader may have taken all.

@@ -91,7 +91,7 @@ impl Pieces {
 
     fn of(model: Arc<Supertonic>, pieces: Vec<Work>, voice: Arc<Voice>, o: &Options) -> Pieces {
         let (own, files) = (Own::read(&o.own), model.files());
-        Pieces {
+        let mut all = Pieces {
             pieces: pieces.into_iter(),
             voice,
             speed: files.speed(&own),
@@ -100,13 +100,17 @@ impl Pieces {
             word_times: o.word_times,
             progress: Progress::new(o),
             waits_for_stages: false,
-            speaking: Speaking::new(&model),
+            speaking: None,
             group: 1,
             spoken: VecDeque::new(),
             laps: [Duration::ZERO; 4],
             sizes: vec![],
             model,
+        };
+        if all.how() == How::default() {
+            all.speaking = Speaking::new(&all.model);
         }
+        all
     }
 
     /// How runs are done. Nobody knows which heads of the official models align, if any.
@@ -123,6 +127,9 @@ impl Pieces {
         let most = speaking.map_or(1, |speaking| self.group.min(speaking.most()));
         self.group = 2 * most;
         let works: Vec<Work> = self.pieces.by_ref().take(most).collect();
+        if works.is_empty() {
+            return;
+        }
         let row = |(i, work): (usize, &Work)| Row {
             ids: work.piece.ids.clone(),
             voice: self.voice.clone(),
@@ -138,6 +145,10 @@ impl Pieces {
             None => rows.iter().map(|row| self.model.speak_alone(row, cancel, how)).collect(),
         };
         self.spoken = works.into_iter().zip(all).collect();
+        if self.pieces.len() == 0 {
+            // Nobody has to wait for this text any more.
+            self.speaking = None;
+        }
     }
 
     fn chunk(&mut self, Work { piece, frames: forced }: Work, speech: Speech) -> Result<Chunk, ModelError> {
