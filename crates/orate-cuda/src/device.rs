@@ -142,7 +142,7 @@ impl Device for CudaDevice {
 
     fn pacing(&self) -> Pacing {
         // A CUDA graph contains the addresses of one memory.
-        Pacing { shared_workspaces: true, ..Pacing::QUEUES }
+        Pacing { shared_workspaces: true, runs_apart: 4, ..Pacing::QUEUES }
     }
 
     /// On a large card, enough for batches of sixteen callers: to make their memories again takes longer than

@@ -161,6 +161,9 @@ pub struct Pacing {
     /// utterance's own memory. Set where each memory records the plans that it runs, as CUDA graphs:
     /// recording takes longer than the run.
     pub shared_workspaces: bool,
+    /// Maximum texts whose runs take less time side by side than as rows of one: more where kernels of
+    /// several runs overlap.
+    pub runs_apart: usize,
     /// Prompts are padded to a multiple of this many rows, so that prompts of all lengths need few plans.
     pub prompt_step: usize,
     /// Run a chunk of codes that is not full as a full one: a run costs more than the frames in it.
@@ -181,6 +184,7 @@ impl Pacing {
         side_by_side: false,
         coalescing_wait: None,
         shared_workspaces: false,
+        runs_apart: 1,
         prompt_step: 4,
         fills_chunks: false,
         first_chunk: 4,
@@ -195,6 +199,7 @@ impl Pacing {
         side_by_side: true,
         coalescing_wait: Some(Duration::from_millis(5)),
         shared_workspaces: false,
+        runs_apart: 2,
         prompt_step: 32,
         fills_chunks: true,
         first_chunk: 2,

@@ -22,6 +22,7 @@ mod goldens;
 mod networks;
 pub mod onnx;
 mod options;
+mod rows;
 mod session;
 mod shared_rows;
 mod speak;

@@ -4,7 +4,7 @@ use super::alignment::{LAG, add_weights};
 use super::blocks::{Padding, Sizes};
 use super::files::Files;
 use super::networks::{Network, PlanKey, seed_of};
-use super::shared_rows::{MOST_ROWS, SharedRows};
+use super::rows::{MOST_ROWS, SharedRows};
 use super::voice::Voice;
 use crate::alignment::starts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
@@ -48,7 +48,8 @@ impl Supertonic {
     /// Weights are missing, left over, or of other shapes than the configuration says.
     pub fn new(files: Files, device: Arc<dyn Device>) -> Result<Supertonic, ModelError> {
         files.check()?;
-        let shared = device.pacing().side_by_side.then(SharedRows::default);
+        let pacing = device.pacing();
+        let shared = pacing.side_by_side.then(|| SharedRows::new(pacing.runs_apart));
         let most = PLANS_KEPT[usize::from(shared.is_some())];
         let plans = PlanCache::new(device.clone(), Arc::new(Loader(files.weights.clone())), most);
         let memories = MemoryPool::new(device, MEMORIES_KEPT);

@@ -6,22 +6,18 @@
 //! has work while the host takes the samples of one. Rows of a run have lengths of their own, so that each is
 //! what it would be alone, up to the rounding of other kernels.
 
+use super::rows::{Answer, How, Job, MOST_ROWS, Row, SharedRows, Speech};
 use super::session::{Noise, Session, Supertonic};
 use super::stage::Stage;
 use super::voice::Voice;
-use crate::decoding::coalescer::{Coalescer, Patience};
+use crate::decoding::coalescer::Patience;
 use crate::decoding::error::panicked;
 use crate::{Cancel, ModelError, Size};
-use orate_graph::Counters;
 use std::collections::HashSet;
 use std::iter::repeat_n;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// Maximum rows of a run.
-pub(super) const MOST_ROWS: usize = 16;
 
 /// Maximum tokens of a run, those that pad rows included: the vocoder takes some 70 kB for each, in f32.
 const MOST_TOKENS: usize = 8 << 10;
@@ -30,72 +26,8 @@ const MOST_TOKENS: usize = 8 << 10;
 /// and each further one 0.8 ms.
 const TOKENS_OF_A_RUN: usize = 260;
 
-/// Maximum runs at a time, where there are more than [`FEW`] texts.
-const RUNS: usize = 2;
-
-/// So many texts have runs of their own side by side: on an H100 four of them give 1.9 times the speech of
-/// one.
-const FEW: usize = 4;
-
 /// How long a run waits for others that speak: their next pieces come within this time after the last run.
 const WAIT: Duration = Duration::from_micros(500);
-
-/// A piece to speak.
-pub(super) struct Row {
-    pub ids: Vec<i32>,
-    pub voice: Arc<Voice>,
-    pub seed: u64,
-    pub steps: usize,
-    pub speed: f32,
-    /// Forced latent frames, in place of those that are predicted.
-    pub frames: Option<usize>,
-}
-
-/// How a run of one row is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct How {
-    /// Letters are found.
-    pub aligns: bool,
-    /// Stages are timed apart.
-    pub waits_for_stages: bool,
-}
-
-/// Speech of a piece.
-pub(super) struct Speech {
-    /// Samples of a run, and which of them are the row's: whole latent frames. Each caller copies its own.
-    pub samples: (Arc<Vec<f32>>, Range<usize>),
-    /// Samples of the predicted duration.
-    pub wanted: usize,
-    pub frames: usize,
-    /// What the run asked of the device, and time of each of [`Stage::ALL`]: for the first of a text's rows
-    /// in a run.
-    pub counters: Counters,
-    pub laps: [Duration; 4],
-    /// Latent frame, with a fraction, in which each letter begins, if letters are found.
-    pub letter_starts: Vec<f32>,
-}
-
-/// Rows of a caller.
-struct Job {
-    rows: Vec<Row>,
-    cancel: Cancel,
-}
-
-/// Results of a job's rows.
-type Answer = Vec<Result<Speech, ModelError>>;
-
-/// Runs of several rows.
-pub(super) struct SharedRows {
-    coalescer: Coalescer<Job, Answer>,
-    /// Texts that are being spoken.
-    texts: AtomicUsize,
-}
-
-impl Default for SharedRows {
-    fn default() -> SharedRows {
-        SharedRows { coalescer: Coalescer::with_leaders(Duration::ZERO, RUNS), texts: AtomicUsize::new(0) }
-    }
-}
 
 /// A text that is being spoken.
 pub(super) struct Speaking(Arc<Supertonic>);
@@ -121,7 +53,7 @@ impl Speaking {
         let (count, shared) = (rows.len(), self.shared());
         let texts = shared.texts.load(Ordering::Relaxed);
         let job = Job { rows, cancel: cancel.clone() };
-        if texts <= FEW {
+        if texts <= shared.apart {
             return self.lead(vec![job]).pop().expect("an answer for each job");
         }
         let patience = Patience { time: WAIT, enough: texts };

@@ -1,8 +1,9 @@
 //! A text, spoken piece by piece.
 
 use super::options::Options as Own;
+use super::rows::{How, Row, Speech};
 use super::session::Supertonic;
-use super::shared_rows::{How, Row, Speaking, Speech};
+use super::shared_rows::Speaking;
 use super::stage::Stage;
 use super::text::Piece;
 use super::voice::{Voice, parse_mix};
