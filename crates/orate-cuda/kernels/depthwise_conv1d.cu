@@ -3,7 +3,7 @@
 //   y[b, t, c] = bias[c] + Σ_j w[j, c] · x[b, clamp(t + j · dilation − left), c]
 //
 // With a history [B, left, C], rows before x come from it; or rows beyond the ends are zeros; or sequences
-// have lengths [B], and rows behind them are read as their last.
+// have lengths [B], and rows after them are read as their last.
 //
 // x and out [B, T, C], w [taps, C]. C as for layer_norm.cu; a block has one row in registers.
 

@@ -3,7 +3,7 @@
 //   x [B, T, C] → out [B, T, C],  out[t, c] = bias[c] + Σ w[tap, c] · x[clamp(t + tap·dilation − left), c]
 //
 // HISTORY: rows before x come from a history [B, left, C]. ZERO: rows beyond the ends are zeros, not the
-// edges repeated. LENGTHS: sequences have lengths [B], and rows behind them are read as their last.
+// edges repeated. LENGTHS: sequences have lengths [B], and rows after them are read as their last.
 //
 // NORM: one workgroup of 128 threads per row, of which a thread holds KEPT vectors of four in registers: C is
 // a multiple of 4, up to 512 · KEPT. Otherwise one thread per element.

@@ -81,7 +81,7 @@ pub enum Edges {
     /// a sequence give what the whole would.
     History,
     /// As [`Edges::Repeat`], but each sequence has the length that the node's second operand says, i32 `[B]`,
-    /// at least 1 and at most T: rows behind it are read as its last row. Depthwise only.
+    /// at least 1 and at most T: rows after it are read as its last row. Depthwise only.
     Lengths,
 }
 

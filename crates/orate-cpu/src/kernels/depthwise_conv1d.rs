@@ -54,7 +54,7 @@ pub struct Frames<'a> {
     pub batch: usize,
     /// Rows before and after x.
     pub edges: Edges<'a>,
-    /// `[B]`: with [`Edges::Repeat`], rows of a sequence behind its length, at least 1, are read as its last.
+    /// `[B]`: with [`Edges::Repeat`], rows of a sequence after its length, at least 1, are read as its last.
     pub lengths: Option<&'a [i32]>,
 }
 

@@ -14,7 +14,7 @@ pub const LAYER_NORM_EPS: f32 = 1e-6;
 pub struct Lengths {
     /// i32 `[B]`
     pub lengths: Value,
-    /// Whether rows behind a sequence are cleared, as in the official graphs of Supertonic, so that
+    /// Whether rows after a sequence are cleared, as in the official graphs of Supertonic, so that
     /// convolutions read zeros there. Otherwise they have arbitrary values and are not read, and each
     /// sequence is what it would be alone.
     pub clears: bool,
@@ -24,7 +24,7 @@ pub struct Lengths {
 ///
 /// # Errors
 /// x has another number of sequences.
-pub fn clear_behind(g: &mut Graph, x: Value, lengths: Option<Lengths>) -> Result<Value> {
+pub fn clear_after(g: &mut Graph, x: Value, lengths: Option<Lengths>) -> Result<Value> {
     g.mask_rows(x, lengths.filter(|l| l.clears).map(|l| l.lengths))
 }
 
@@ -56,7 +56,7 @@ impl ConvNext {
             None => g.depthwise_conv1d(x, weight, bias, self.geometry)?,
         };
         let y = self.after_depthwise(g, w, x, y)?;
-        clear_behind(g, y, lengths)
+        clear_after(g, y, lengths)
     }
 
     /// Builds the block for sequences that continue `past`.

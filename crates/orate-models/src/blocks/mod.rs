@@ -11,7 +11,7 @@ mod transformer;
 
 pub use codebook::centroids;
 pub use conv::{Conv, Past, Upsampling, fill_up, fold_time, tap_major};
-pub use convnext::{ConvNext, LAYER_NORM_EPS, Lengths, clear_behind};
+pub use convnext::{ConvNext, LAYER_NORM_EPS, Lengths, clear_after};
 pub use scope::Scope;
 pub use transformer::{Attention, Cache, gated_mlp};
 

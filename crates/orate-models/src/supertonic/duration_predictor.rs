@@ -11,7 +11,7 @@
 
 use super::blocks::{Sizes, attn_encoder, character_table, convnext_stack};
 use super::config::Config;
-use crate::blocks::{Scope, clear_behind, tap_channels_first};
+use crate::blocks::{Scope, clear_after, tap_channels_first};
 use orate_graph::{Activation, DType, Graph, GraphError};
 
 /// Reads `text_ids` and `style_dp`, and with padding also `dp_lens` (tokens of each row, plus one); writes
@@ -27,7 +27,7 @@ pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, s: Sizes) -> Result<(), G
     let x = g.embedding(ids, character_table(&w, width))?; // [B, T, C]
     let token = g.constant(w.get("sentence_token", [1, 1, width]), batch)?; // [B, 1, C]
     let x = g.concat(&[token, x], 1)?; // [B, T + 1, C]
-    let x = clear_behind(g, x, lens)?;
+    let x = clear_after(g, x, lens)?;
     tap_channels_first(g, "embed_with_sentence_token", x)?;
     let x = convnext_stack(g, &w, "convnext.convnext", &e.convnext, x, lens, |g, i, x| {
         tap_channels_first(g, &format!("convnext.{i}"), x)

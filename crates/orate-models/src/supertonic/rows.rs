@@ -42,8 +42,8 @@ pub(super) struct Speech {
     /// Samples of the predicted duration.
     pub wanted: usize,
     pub frames: usize,
-    /// What the run asked of the device, and time of each of [`super::stage::Stage::ALL`]: for the first of a text's rows
-    /// in a run.
+    /// What the run asked of the device, and time of each of [`super::stage::Stage::ALL`]: for the first of a
+    /// text's rows in a run.
     pub counters: Counters,
     pub laps: [Duration; 4],
     /// Latent frame, with a fraction, in which each letter begins, if letters are found.

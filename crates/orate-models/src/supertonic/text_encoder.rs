@@ -11,7 +11,7 @@
 use super::blocks::{Sizes, attn_encoder, character_table, convnext_stack, norm, repeat, style_keys};
 use super::config::Config;
 use super::stage::STYLE_KEY;
-use crate::blocks::{Lengths, Scope, clear_behind, tap_channels_first};
+use crate::blocks::{Lengths, Scope, clear_after, tap_channels_first};
 use orate_graph::{DType, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -29,14 +29,14 @@ pub fn build(g: &mut Graph, w: &Scope<'_>, c: &Config, s: Sizes) -> Result<()> {
 fn encoder(g: &mut Graph, w: &Scope<'_>, c: &Config, ids: Value, lens: Option<Lengths>) -> Result<Value> {
     let (e, w) = (&c.text_encoder, w.at("tts.ttl.text_encoder"));
     let x = g.embedding(ids, character_table(&w, e.width))?; // [B, T, C]
-    let x = clear_behind(g, x, lens)?;
+    let x = clear_after(g, x, lens)?;
     tap_channels_first(g, "embed", x)?;
     let x = convnext_stack(g, &w, "convnext.convnext", &e.convnext, x, lens, |g, i, x| {
         tap_channels_first(g, &format!("convnext.{i}"), x)
     })?;
     let y = attn_encoder(g, &w, &e.attention, x, lens, false)?;
     let x = g.add(x, y)?;
-    let x = clear_behind(g, x, lens)?;
+    let x = clear_after(g, x, lens)?;
     tap_channels_first(g, "encoder_out", x)?;
     Ok(x)
 }
@@ -66,12 +66,12 @@ fn speech_prompted(
         let batch = g.shape(v).dims()[0];
         let k = repeat(g, k, batch)?;
         let o = p.build(g, &a, y, k, v)?;
-        let o = clear_behind(g, o, lens)?;
+        let o = clear_after(g, o, lens)?;
         g.tap(&format!("style_attention.{n}"), o)?;
         y = g.add(x, o)?; // from x both times
     }
     let y = norm(g, &prompted, "norm.norm", y)?;
-    clear_behind(g, y, lens)
+    clear_after(g, y, lens)
 }
 
 /// Stored keys `[H, 1, Dh, slots]` as `[1, slots, H·Dh]`.

@@ -25,7 +25,7 @@
 use super::blocks::{Sizes, convnext_stack, norm, repeat, style_keys};
 use super::config::Config;
 use super::stage::STYLE_KEY;
-use crate::blocks::{Lengths, Scope, clear_behind, tap_channels_first};
+use crate::blocks::{Lengths, Scope, clear_after, tap_channels_first};
 use orate_graph::{Activation, DType, Factor, Graph, GraphError, Value, Weight};
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -175,7 +175,7 @@ impl<'a> VectorEstimator<'a> {
             convnext_stack(g, w, &prefix, &vf.convnext[n], x, lens, |_, _, _| Ok(()))
         };
         let x = g.matmul(latent, w.matrix("proj_in.net", ldim, width))?; // [B, L, C]
-        let mut x = clear_behind(g, x, lens)?;
+        let mut x = clear_after(g, x, lens)?;
         self.tap(g, "proj_in", x, false)?;
         // After the first text attention, rows B… are those without text.
         let mut split = false;
@@ -188,7 +188,7 @@ impl<'a> VectorEstimator<'a> {
             let times = g.input(&format!("ve.time.{b}"), DType::F32, [s.steps, width])?;
             let row = g.select_row(times, step)?; // [1, C]
             x = g.add_row(x, row)?;
-            x = clear_behind(g, x, now(split))?;
+            x = clear_after(g, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 1), x, split)?;
             x = stack(g, i + 2, 1, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 2), x, split)?;
@@ -204,19 +204,19 @@ impl<'a> VectorEstimator<'a> {
             let around = TextContext { table, lens, text_lens, split, queries };
             x = self.text_attention(g, &w.at(&format!("main_blocks.{}", i + 3)), s, b, x, &around)?;
             split = self.guidance;
-            x = clear_behind(g, x, now(split))?;
+            x = clear_after(g, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 3), x, split)?;
             x = stack(g, i + 4, 2, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 4), x, split)?;
             x = self.style_attention(g, &w.at(&format!("main_blocks.{}", i + 5)), s, b, x)?;
-            x = clear_behind(g, x, now(split))?;
+            x = clear_after(g, x, now(split))?;
             self.tap(g, &format!("main_blocks.{}", i + 5), x, split)?;
         }
         let x = convnext_stack(g, w, "last_convnext.convnext", &vf.last_convnext, x, both, |g, i, x| {
             self.tap(g, &format!("last_convnext.{i}"), x, split)
         })?;
         let v = g.matmul(x, w.matrix("proj_out.net", width, ldim))?; // [rows, L, D·K]
-        let v = clear_behind(g, v, both)?;
+        let v = clear_after(g, v, both)?;
         self.tap(g, "velocity", v, split)?;
         let v = if self.guidance {
             let with = g.slice(v, 0, 0, s.batch)?;
@@ -256,7 +256,7 @@ impl<'a> VectorEstimator<'a> {
         }
         let y = g.attention(a.op(), q, k, v, c.text_lens.map(|l| l.lengths))?;
         let y = a.out(g, &heads, y)?;
-        let y = clear_behind(g, y, c.lens)?;
+        let y = clear_after(g, y, c.lens)?;
         let y = g.add(x, y)?;
         let with = norm(g, w, "norm.norm", y)?;
         if !self.guidance {

@@ -139,7 +139,8 @@ fn engines_and_threads_share_a_device() {
         let want = speak(&one, "Hm.", 1);
         std::thread::scope(|scope| {
             for engine in [&one, &other, &one] {
-                scope.spawn(|| assert_near(&speak(engine, "Hm.", 1).samples, &want.samples, engine));
+                // So few texts have runs of their own.
+                scope.spawn(|| assert!(speak(engine, "Hm.", 1) == want, "{}", engine.device()));
             }
         });
     }
