@@ -45,6 +45,7 @@ impl FusingDevice {
             add_row: true,
             heads: true,
             attended_heads: &[1, 2, 4],
+            attended_width: 128,
             rotate_queries: true,
             matmul_rows: 32,
             matmul_multiple: [4, 4],

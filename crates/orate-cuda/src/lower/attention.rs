@@ -26,7 +26,7 @@ const QUERIES: usize = 4;
 
 /// For `kernels/attention_decode.cu`: maximum head width, blocks that share the keys of a head, and warps per
 /// block.
-const DECODED_WIDTH: usize = 128;
+pub(super) const DECODED_WIDTH: usize = 128;
 /// There, query heads for each key head.
 pub(super) const GROUPS: [usize; 3] = [1, 2, 4];
 /// See [`DECODED_WIDTH`].

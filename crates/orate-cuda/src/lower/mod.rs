@@ -49,6 +49,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         norm_activations: rows::SHORT_WIDTH,
         heads: true,
         attended_heads: &attention::GROUPS,
+        attended_width: attention::DECODED_WIDTH,
         rotate_queries: true,
         matmul_rows: MOST_JOINED,
         matmul_multiple: [1, CHANNELS],

@@ -4,9 +4,9 @@
 
 use super::attention_cooperative as cooperative;
 use super::operands::{Abilities, Operands, cache_rows};
-use crate::dispatch::{Call, Params};
+use crate::dispatch::{Call, Late, Params};
 use crate::variant::Variant;
-use orate_graph::{AttentionMask, DType, First, Op, ValueInfo};
+use orate_graph::{AttentionMask, DType, First, Fused, Head, Op, ValueInfo, Weight};
 
 const THREADS: usize = 128;
 
@@ -58,16 +58,20 @@ impl Shape {
 pub(super) fn name(
     op: &Op,
     inputs: &[&ValueInfo],
+    fused: &Fused,
     heads: usize,
     can: Abilities<'_>,
 ) -> Result<String, String> {
+    if let [q, ..] = &fused.before[..] {
+        return Ok(format!("attention-row-heads-{}", q.width));
+    }
     let q = &inputs[0].shape;
     let d = q.last() / heads;
     let dtype = match inputs[1].dtype {
         dtype if dtype.is_compact() => format!("-{dtype}"),
         _ => String::new(),
     };
-    if is_row(op, q.dims()[1], d) {
+    if is_row(op, q.dims()[1], d, can) {
         return Ok(format!("attention-row-{d}{dtype}"));
     }
     if cooperative::tile(op, q.dims(), inputs[1].dtype, can).is_some() {
@@ -137,6 +141,18 @@ const ROW_THREADS: usize = 512;
 /// Keys of a thread per iteration there.
 const ROW_AHEAD: usize = 8;
 
+/// Numbers of query heads of a key head for which attention of one query prepares heads; see
+/// [`Fused::before`].
+pub(super) const GROUPS: [usize; 4] = [1, 2, 4, 8];
+
+/// Widest heads that it prepares.
+pub(super) const HEADS_WIDTH: usize = 128;
+
+/// The same on a device: the threads of a key are in one subgroup.
+pub(super) fn prepared_width(can: Abilities<'_>) -> usize {
+    can.lanes.map_or(0, |lanes| (4 * lanes).min(HEADS_WIDTH))
+}
+
 /// Threads of a workgroup and of its subgroups, for the kernel of a single query that uses shuffles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subgroups {
@@ -146,34 +162,58 @@ pub(super) struct Subgroups {
 
 impl Subgroups {
     /// Returns them if the threads of a key of D elements are in one.
-    fn of(can: Abilities<'_>, d: usize) -> Option<Self> {
-        let lanes = can.lanes.filter(|lanes| *lanes >= d / 4)?;
-        Some(Subgroups { threads: ROW_THREADS.min(can.workgroup_threads as usize), lanes })
+    fn of(can: Abilities<'_>, d: usize, keys: usize) -> Option<Self> {
+        let of_key = Self::of_key(d);
+        let lanes = can.lanes.filter(|lanes| *lanes >= of_key)?;
+        let most = ROW_THREADS.min(can.workgroup_threads as usize);
+        // No more than one iteration needs.
+        let needed = (keys.div_ceil(ROW_AHEAD) * of_key).next_power_of_two();
+        Some(Subgroups { threads: needed.clamp(lanes.min(most), most), lanes })
+    }
+
+    /// Threads of a key.
+    fn of_key(d: usize) -> usize {
+        (d / 4).next_power_of_two()
     }
 }
 
-/// Kernel for a single query over a cache; its position is an operand or constant.
-pub(super) fn row_variant(d: usize, positions: bool, dtype: DType, subgroups: Option<Subgroups>) -> Variant {
+/// Kernel for a single query over a cache; its position is an operand or constant. With subgroups it can
+/// prepare heads.
+pub(super) fn row_variant(
+    d: usize,
+    positions: bool,
+    dtype: DType,
+    subgroups: Option<Subgroups>,
+    heads: bool,
+) -> Variant {
     let v = match subgroups {
         Some(Subgroups { threads, lanes }) => Variant::new("attention_row_subgroup")
             .number("THREADS", threads)
             .number("LANES", lanes)
             .number("AHEAD", ROW_AHEAD)
-            .number("ROUNDS", (d / 4).ilog2() as usize)
-            .number("MERGES", (lanes * 4 / d).ilog2() as usize),
+            .number("ROUNDS", Subgroups::of_key(d).ilog2() as usize)
+            .number("MERGES", (lanes / Subgroups::of_key(d)).ilog2() as usize)
+            .flag("HEADS", heads),
         None => Variant::new("attention_row").number("D4", d / 4),
     };
     cache_rows(v.number("D", d).flag("POSITIONS", positions), dtype, true)
 }
 
-/// Whether there is a single query over a cache, and the kernel supports the head width.
-fn is_row(op: &Op, queries: usize, d: usize) -> bool {
+/// Whether there is a single query over a cache, and a kernel supports the head width.
+fn is_row(op: &Op, queries: usize, d: usize, can: Abilities<'_>) -> bool {
     let Op::Attention { mask: AttentionMask::Cached(_), relative: None, .. } = op else { return false };
-    queries == 1 && d.is_multiple_of(4) && (d / 4).is_power_of_two() && d / 4 <= 64
+    let fits = ((d / 4).is_power_of_two() && d / 4 <= 64) || Subgroups::of(can, d, 1).is_some();
+    queries == 1 && d.is_multiple_of(4) && fits
+}
+
+/// Weights of attention with everything fused into it.
+pub(super) fn weights<'op>(op: &'op Op, fused: &'op Fused) -> Vec<&'op Weight> {
+    let norms = fused.before.iter().filter_map(|head| head.norm.as_ref()).map(|(weight, _)| weight);
+    op.weights().into_iter().chain(norms).collect()
 }
 
 fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) -> Call {
-    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let (q, k) = (o.out_shape().dims(), o.shape(1).dims());
     let params = Params::default()
         .place(o.place(0))
         .place(o.place(1))
@@ -187,21 +227,54 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
         .float(scale)
         .number(q[2] / k[2]);
     let d = q[2] / heads;
+    let before = &o.step.fused.before;
+    let variant =
+        row_variant(d, first.is_none(), o.dtype(1), Subgroups::of(o.can, d, k[1]), !before.is_empty());
     Call {
-        variant: row_variant(d, first.is_none(), o.dtype(1), Subgroups::of(o.can, d)),
-        params,
+        variant,
+        params: prepared(o, params, before),
         groups: [heads as u32, q[0] as u32, 1],
-        weights: [None, None],
+        weights: o.weights.buffers(),
     }
+}
+
+/// Adds the parameters of heads that attention prepares.
+fn prepared(o: &Operands<'_>, params: Params, heads: &[Head]) -> Params {
+    if heads.is_empty() {
+        return params;
+    }
+    let bits = heads.iter().map(|h| {
+        let own = h.table.is_some_and(|table| o.shape_of(table).dims()[0] > 1);
+        usize::from(h.norm.is_some()) + 2 * usize::from(h.table.is_some()) + 4 * usize::from(own)
+    });
+    let mut params = params.number(bits.enumerate().map(|(i, bits)| bits << (3 * i)).sum());
+    let mut norms = 0;
+    for h in heads {
+        let [start, stride] = h.part.unwrap_or([0, h.count * h.width]);
+        params = params.late_after(Late::Place(o.at(h.x)), start).number(stride);
+        params = match h.norm {
+            Some(_) => {
+                norms += 1;
+                params.number(o.weights.vector(norms - 1))
+            }
+            None => params.number(0),
+        };
+        params = match h.table {
+            Some(table) => params.place(o.at(table)),
+            None => params.number(0),
+        };
+        params = params.float(h.norm.as_ref().map_or(0.0, |(_, eps)| *eps));
+    }
+    params
 }
 
 pub(super) fn call(o: &Operands<'_>) -> Call {
     let Op::Attention { heads, scale, mask, relative, bias, .. } = &o.step.node.op else {
         unreachable!("called for attention alone")
     };
-    let (q, k) = (o.shape(0).dims(), o.shape(1).dims());
+    let (q, k) = (o.out_shape().dims(), o.shape(1).dims());
     if let AttentionMask::Cached(first) = *mask
-        && is_row(&o.step.node.op, q[1], q[2] / heads)
+        && is_row(&o.step.node.op, q[1], q[2] / heads, o.can)
     {
         let first = if let First::Const(at) = first { Some(at) } else { None };
         return row_call(o, *heads, *scale, first);

@@ -4,11 +4,12 @@
 use super::attention::{self, Parts};
 use super::attention_cooperative;
 use super::cooperative;
-use super::matmul::{Tile, variant};
+use super::matmul::{self, Normed, Tile, Vector, variant};
 use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
 use crate::variant::Variant;
 use crate::weights::{Element, PADDING};
+use orate_graph::blocks::{BlockFormat, SuperFormat};
 use orate_graph::{AttentionMask, DType, DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
@@ -166,7 +167,8 @@ fn print(s: Shape, what: &str, mut rows: Vec<(f64, String)>) {
     let Shape { m, k, n, .. } = s;
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     println!("{m} × {k} × {n}, {what}:");
-    for (us, tile) in rows.iter().take(7) {
+    let (best, rest) = rows.split_at(rows.len().min(7));
+    for (us, tile) in best.iter().chain(rest.iter().filter(|(_, tile)| tile.ends_with("used"))) {
         println!("  {us:>6.1} µs {:>7.0} GFLOP/s  {tile}", (2 * m * k * n) as f64 / us / 1e3);
     }
     assert!(!rows.is_empty(), "every shape has a tile");
@@ -263,7 +265,7 @@ fn time_cooperative(shapes: &[Shape]) {
     let e = Epilogue { bias, activation: None, residual: true };
     for &s in shapes {
         let conv = (s.taps > 1).then_some(Edges::Repeat);
-        let plain = super::matmul::tile(s.m, s.n, s.k);
+        let plain = matmul::tile(s.m, s.n, s.k);
         let v = variant(plain, Element::F16, true, false, conv, (&e, false));
         let us = bench.time(v, s, [plain.bm, plain.bn]).expect("runs");
         let mut rows = vec![(us, format!("plain {}x{}", plain.bm, plain.bn))];
@@ -283,6 +285,76 @@ fn time_cooperative(shapes: &[Shape]) {
             rows.push((us, format!("{t:?}{}", if t == chosen { ", used" } else { "" })));
         }
         print(s, "f16", rows);
+    }
+}
+
+/// Times the kernel for few rows with the matmuls of a frame of Qwen3-TTS 0.6B and of a code of Chatterbox.
+#[test]
+#[ignore = "needs a GPU"]
+fn vectors() {
+    let bench = Bench::open(Precision::F32);
+    let lanes = bench.gpu.lanes.expect("subgroups of one size");
+    let elements = [Element::F16, Element::Blocks(BlockFormat::Q8_0), Element::Super(SuperFormat::Q4K)];
+    for (rows, k, n, gated, norm) in [
+        (1, 1024, 2048, false, Normed::No),
+        (1, 1024, 4096, false, Normed::Rms),
+        (1, 2048, 1024, false, Normed::No),
+        (1, 1024, 3072, true, Normed::Rms),
+        (1, 3072, 1024, false, Normed::No),
+        (1, 1024, 3072, false, Normed::Layer),
+        (1, 1024, 1024, false, Normed::No),
+        (1, 1024, 4096, false, Normed::Layer),
+        (1, 4096, 1024, false, Normed::No),
+        (2, 1024, 3072, false, Normed::Rms),
+        (2, 1024, 1024, false, Normed::No),
+        (2, 1024, 4096, true, Normed::Rms),
+        (2, 4096, 1024, false, Normed::No),
+        (1, 8192, 8192, false, Normed::No),
+    ] {
+        for element in elements {
+            let e = Epilogue { bias: None, activation: None, residual: norm == Normed::No };
+            let parts = if gated { 2 } else { 1 };
+            let chosen = matmul::quads(n);
+            let mut all = vec![];
+            for quads in [1, 2, 4, 8] {
+                for unroll in [1, 2, 3, 4, 6, 8, 12] {
+                    if unroll > (k / 4usize).div_ceil(256 / quads) || (gated && unroll > 6) {
+                        continue;
+                    }
+                    for lanes in [Some(lanes), None] {
+                        if lanes.is_none() && (norm == Normed::Layer || quads != chosen) {
+                            continue;
+                        }
+                        let odd = false;
+                        all.push(Vector { rows, quads, unroll, element, parts, gated, norm, odd, lanes });
+                    }
+                }
+            }
+            bench.compile(&all.iter().map(|v| matmul::vector_variant(*v, &e)).collect::<Vec<_>>());
+            let stride = n.next_multiple_of(PADDING[1]);
+            let size = k * stride * 5 / 4;
+            let room = bench.room * if element == Element::F16 { 2 } else { 4 };
+            let mut times = vec![];
+            for v in all {
+                let groups = [n.div_ceil(4 * v.quads) as u32, 1, 1];
+                let us = bench.time_dispatches(matmul::vector_variant(v, &e), TIMES, groups, |i| {
+                    let [x, out] = places(i);
+                    let at = |j: usize| (i * parts + j) % (room / size) * size;
+                    let mut words = [x, out, out, 0, 0, k, rows, 0, 0, 0, at(0), n, stride].to_vec();
+                    if gated {
+                        words.extend([at(1), n, stride]);
+                    }
+                    words.into_iter().map(|x| x as u32).collect()
+                });
+                let used = v.quads == chosen && v.unroll == matmul::unroll([k, n], rows, element, gated);
+                let used = if used { ", used" } else { "" };
+                times.extend(
+                    us.map(|us| (us, format!("{} quads × {}, {:?}{used}", v.quads, v.unroll, v.lanes))),
+                );
+            }
+            let s = Shape { m: rows, k, n: n * parts, taps: 1, dilation: 1 };
+            print(s, &format!("{element:?} {norm:?}"), times);
+        }
     }
 }
 

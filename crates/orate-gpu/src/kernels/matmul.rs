@@ -75,22 +75,18 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Whether `kernels/matvec.wgsl` or `kernels/matvec_rows.wgsl` computes it.
+    /// Whether `kernels/matvec.wgsl` computes it.
     fn is_few_rows(&self, op: &Op, can: Abilities<'_>) -> bool {
         let most = if on_matrices(op.weights()[0], can).is_some() { few_rows(can) } else { FEW_ROWS };
-        let few = self.m == 1 || ((2..=most).contains(&self.m) && self.k > 0);
-        few && !self.odd && matches!(op, Op::MatMul { .. })
+        let is_able = self.k > 0 && self.k.is_multiple_of(4) && matches!(op, Op::MatMul { .. });
+        is_able && (1..=most).contains(&self.m)
     }
 }
 
-/// Groups of four results per workgroup, for a matmul of one row: about one workgroup per processor of a
-/// large GPU, and each reads whole sectors of memory.
-fn quads(n: usize) -> usize {
-    match n {
-        8192.. => 8,
-        2048.. => 4,
-        _ => 2,
-    }
+/// Groups of four results per workgroup, for a matmul of few rows with `n` columns: about one workgroup per
+/// processor of a large GPU, and each reads whole sectors of memory.
+pub(super) fn quads(n: usize) -> usize {
+    if n >= 2048 { 4 } else { 2 }
 }
 
 fn sizes(op: &Op, x: &[usize]) -> Sizes {
@@ -163,6 +159,17 @@ fn all_tiles_fit(can: Abilities<'_>) -> bool {
 /// Most rows to which matmuls on cooperative matrices apply an RMS norm.
 const NORM_ROWS: usize = 128;
 
+/// Most rows to which the kernel for few rows applies one.
+const NORM_FEW_ROWS: usize = 4;
+
+/// Most rows to which it applies a layer norm.
+const LAYER_NORM_ROWS: usize = 2;
+
+/// Threads of a subgroup for the kernel of few rows, if it adds sums by shuffles.
+fn vector_lanes(can: Abilities<'_>) -> Option<usize> {
+    can.lanes.filter(|lanes| (8..=VECTOR_THREADS).contains(lanes))
+}
+
 /// Prefix of kernel names for a weight.
 fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
     match element(op.weights()[0], can) {
@@ -179,7 +186,7 @@ fn format_name(op: &Op, can: Abilities<'_>) -> &'static str {
 
 /// Name of the kernel for few rows and `n` columns.
 fn vector_name(op: &Op, rows: usize, n: usize, can: Abilities<'_>) -> String {
-    let rows = if rows == 1 { String::new() } else { format!("x{}", 2 * pairs(rows)) };
+    let rows = if rows == 1 { String::new() } else { format!("x{}", computed(rows)) };
     format!("{}gemv-{}{rows}", format_name(op, can), 4 * quads(n))
 }
 
@@ -211,7 +218,7 @@ pub(super) fn weights(op: &Op, fused: &Fused, can: Abilities<'_>) -> Wanted {
     if is_narrow(op) {
         return Wanted::vectors(all);
     }
-    let norm = fused.norm.iter().map(|norm| &norm.weight);
+    let norm = fused.norm.iter().flat_map(|norm| [Some(&norm.weight), norm.bias.as_ref()]).flatten();
     let snake = fused.snake.iter().flatten();
     let mut wanted = Wanted::vectors(all[1..].iter().copied().chain(norm).chain(snake).collect());
     wanted.matrices = [all[0]].into_iter().chain(&fused.parts).map(|w| (w.clone(), form(w, can))).collect();
@@ -339,45 +346,78 @@ fn few_rows(can: Abilities<'_>) -> usize {
     if can.matrices.is_some() { FEW_ROWS_BESIDE_MATRICES } else { FEW_ROWS }
 }
 
-/// Pairs of rows of the kernel for few rows.
-fn pairs(rows: usize) -> usize {
-    rows.div_ceil(2).next_power_of_two()
+/// Rows that the kernel for few rows computes, of which the first `rows` are stored.
+fn computed(rows: usize) -> usize {
+    rows.next_power_of_two()
 }
 
-/// Variant of the kernels for one row and for few.
+/// Threads of its workgroups.
+const VECTOR_THREADS: usize = 256;
+
+/// Norm of the rows of a matmul.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Normed {
+    No,
+    Rms,
+    Layer,
+}
+
+/// Variant of the kernel for few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Vector {
-    /// Number of rows; more than one select the kernel for few rows, which has no norm.
     pub rows: usize,
     /// See [`quads`].
     pub quads: usize,
+    /// Groups of four terms that a thread reads at a time.
+    pub unroll: usize,
     /// Element type of the weights.
     pub element: Element,
     /// Number of matmuls of the same row; with `gated` two, whose results are multiplied.
     pub parts: usize,
     pub gated: bool,
-    /// Whether the row is normed.
-    pub norm: bool,
+    pub norm: Normed,
+    /// The number of columns is not a multiple of four.
+    pub odd: bool,
+    /// Threads of a subgroup, if all have as many.
+    pub lanes: Option<usize>,
 }
 
-/// Kernel for one row, or for few.
-pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
-    // Keeps the same number of bytes in flight for all formats.
-    let unroll = if what.element != Element::F32 && !what.gated { 4 } else { 2 };
-    let v = match what.rows {
-        1 => Variant::new("matvec")
-            .number("UNROLL", unroll)
-            .number("BEHIND", unroll - 1)
-            .flag("NORM", what.norm),
-        rows => Variant::new("matvec_rows").number("PAIRS", pairs(rows)),
+/// Groups of four terms that a thread reads at a time, for `n` columns of K terms; the same in each step.
+/// With few workgroups, all weights should be on their way at once. With many, registers limit how many run
+/// at a time. Measured on an H100 (`bench.rs`): gates of 1024 × 2 · 3072 in `f16` take 11.3 µs, with four
+/// groups at a time 14.8; 3072 × 1024 in `q8_0` takes 9.1 µs with six groups, 9.6 with two.
+pub(super) fn unroll([k, n]: [usize; 2], rows: usize, element: Element, gated: bool) -> usize {
+    let most = match element {
+        _ if gated => 1,
+        _ if n > 4096 || rows > 4 || element == Element::F32 => 2,
+        _ => 8,
     };
-    let v = v
+    let groups = (k / 4).div_ceil(VECTOR_THREADS / quads(n));
+    groups.div_ceil(groups.div_ceil(most))
+}
+
+/// Kernel for few rows.
+pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
+    let rows = computed(what.rows);
+    let together = rows.min(2);
+    let rounds = what.lanes.map_or(0, |lanes| (lanes / what.quads).ilog2());
+    let v = Variant::new("matvec")
+        .number("TOGETHER", together)
+        .number("PASSES", rows / together)
+        .flag("ONE_PASS", rows == together)
+        .number("LANES", what.lanes.unwrap_or(0))
+        .number("ROUNDS", rounds as usize)
+        .number("UNROLL", what.unroll)
+        .flag("NORM", what.norm == Normed::Rms)
+        .flag("LAYER_NORM", what.norm == Normed::Layer)
+        .flag("ODD", what.odd)
         .number("QUADS", what.quads)
         .number("MORE", what.parts - 1)
         .flag("SEVERAL", what.parts > 1 && !what.gated)
         .flag("GATED", what.gated)
         .flag("BIAS", e.bias.is_some())
-        .flag("RESIDUAL", e.residual);
+        .flag("RESIDUAL", e.residual)
+        .flag("EARLY_RESIDUAL", e.residual && rows == together && what.lanes.is_some() && !what.odd);
     activation(stored(v, what.element), e.activation.as_ref())
 }
 
@@ -394,7 +434,8 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
         gated_rows: few,
         gated_multiple: is_fast.then_some([4, 4]),
         norm_multiple: Some([4, 4]),
-        norm_rows: 1,
+        norm_rows: NORM_FEW_ROWS,
+        layer_norm_rows: if vector_lanes(can).is_some() { LAYER_NORM_ROWS } else { 0 },
         many_norm_rows: is_fast.then_some([few + 1, NORM_ROWS]),
         snakes: true,
         ..Fusions::default()
@@ -429,12 +470,17 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
             .number(bias)
             .number(slope)
             .number(k);
+        let norms = op.weights().len() - 1;
+        params = params.number(rows);
         params = match &fused.norm {
-            _ if rows > 1 => params.number(rows),
-            Some(norm) => params.number(o.weights.vector(op.weights().len() - 1)).float(norm.eps),
-            None => params.number(0).float(0.0),
+            Some(norm) => params
+                .number(o.weights.vector(norms))
+                .number(norm.bias.as_ref().map_or(0, |_| o.weights.vector(norms + 1)))
+                .float(norm.eps),
+            None => params.number(0).number(0).float(0.0),
         };
-        let quads = quads(columns(weights.iter().copied(), fused.gated));
+        let all = columns(weights.iter().copied(), fused.gated);
+        let quads = quads(all);
         let mut groups = 0;
         for (i, weight) in weights.iter().enumerate() {
             let n = weight.shape().last();
@@ -445,8 +491,17 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
             groups += n.div_ceil(4 * quads);
             first += rows * n;
         }
-        let (parts, gated, norm) = (weights.len(), fused.gated, fused.norm.is_some());
-        let variant = vector_variant(Vector { rows, quads, element, parts, gated, norm }, &e);
+        let (parts, gated) = (weights.len(), fused.gated);
+        let norm = match &fused.norm {
+            None => Normed::No,
+            Some(norm) if norm.bias.is_none() => Normed::Rms,
+            Some(_) => Normed::Layer,
+        };
+        let unroll = unroll([k, all], rows, element, gated);
+        let lanes = vector_lanes(o.can);
+        let odd = !all.is_multiple_of(4);
+        let what = Vector { rows, quads, unroll, element, parts, gated, norm, odd, lanes };
+        let variant = vector_variant(what, &e);
         let groups = if gated { groups / 2 } else { groups };
         calls.push(Call { variant, params, groups: [groups as u32, 1, 1], weights: o.weights.buffers() });
     }

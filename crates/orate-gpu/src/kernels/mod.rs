@@ -25,6 +25,8 @@ use orate_graph::{Fused, Fusions, Op, Plan, Shape, Step, ValueInfo, Weight, Weig
 pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
     Fusions {
         heads: true,
+        attended_heads: &attention::GROUPS,
+        attended_width: attention::prepared_width(Abilities::of(gpu)),
         views: true,
         // Padding of weights takes room as well.
         matmul_bytes: (gpu.largest_buffer / 2) as usize,
@@ -99,7 +101,8 @@ pub(crate) fn op_kernel<'op>(
         Op::LayerNorm(n) => K::one("layer-norm", |o| rows::layer_norm(o, n)).vectors(weights),
         Op::RmsNorm { eps, .. } => K::one("rms-norm", |o| rows::rms_norm(o, *eps)).vectors(weights),
         Op::Attention { heads, .. } => {
-            K::checked(attention::name(op, inputs, *heads, can), attention::call).vectors(weights)
+            let name = attention::name(op, inputs, fused, *heads, can);
+            K::checked(name, attention::call).vectors(attention::weights(op, fused))
         }
         Op::RelativeScores { heads, scale } => {
             K::one("relative-scores", |o| attention::relative_scores(o, *heads, *scale))

@@ -6,9 +6,12 @@ use crate::variant::Variant;
 use orate_graph::{Place, SampleRules};
 
 /// Workgroup memory of the kernel in bytes, if it holds `ids` logits.
-fn shared(ids: usize) -> usize {
-    4 * (ids + 2 * 256) + 64
+fn shared(ids: usize, threads: usize) -> usize {
+    4 * (ids + 2 * 512 + 3 * 256 + 2 * 16 + 2 * threads) + 128
 }
+
+/// Threads of a workgroup: the fastest first, then what fits into less memory.
+const THREADS: [usize; 2] = [1024, 256];
 
 /// What a kernel does besides drawing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,12 +24,14 @@ pub(super) struct Sampling {
     pub penalty_last: bool,
     /// Logits fit into workgroup memory.
     pub held: bool,
+    pub threads: usize,
 }
 
 /// Kernel for `ids` ids.
 pub(super) fn variant(ids: usize, s: Sampling) -> Variant {
     Variant::new("sample")
         .number("IDS", ids)
+        .number("THREADS", s.threads)
         .number("SKIPPED_BITS", (ids as u32).leading_zeros() as usize)
         .flag("SEEN", s.seen)
         .flag("GUIDED", s.guided)
@@ -51,11 +56,18 @@ pub(super) fn call(o: &Operands<'_>, rules: &SampleRules) -> Call {
         .number(rules.codebook as usize)
         .number(o.shape(1).last())
         .number(rules.start.unwrap_or(u32::MAX as usize));
+    let fits = |threads: &usize| {
+        *threads <= o.can.workgroup_threads as usize
+            && shared(ids, *threads) <= o.can.workgroup_bytes as usize
+    };
+    // With fewer ids than threads, most threads would idle.
+    let threads = THREADS.into_iter().skip(usize::from(ids < THREADS[0])).find(fits);
     let sampling = Sampling {
         seen,
         guided: o.shape(0).rank() == 3,
         penalty_last: rules.penalty_last,
-        held: shared(ids) <= o.can.workgroup_bytes as usize,
+        held: threads.is_some(),
+        threads: threads.unwrap_or(THREADS[1]),
     };
     Call {
         variant: variant(ids, sampling),

@@ -50,16 +50,20 @@ fn variants() -> Vec<Variant> {
     for bits in 0..16 {
         let [seen, guided, penalty_last, held] = [1, 2, 4, 8].map(|bit| bits & bit > 0);
         let ids = if held { 3072 } else { 8194 };
-        all.push(sample::variant(ids, sample::Sampling { seen, guided, penalty_last, held }));
+        let threads = if held { 1024 } else { 256 };
+        all.push(sample::variant(ids, sample::Sampling { seen, guided, penalty_last, held, threads }));
     }
-    for d in [4, 16, 128, 256] {
+    for d in [4, 16, 48, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {
             let subgroups =
                 [(256, 32), (512, 64)].map(|(threads, lanes)| attention::Subgroups { threads, lanes });
             let fits = subgroups.into_iter().filter(|s| s.lanes >= d / 4);
             for subgroups in fits.map(Some).chain([None]) {
-                let with = |positions| attention::row_variant(d, positions, dtype, subgroups);
-                all.extend([false, true].map(with));
+                let prepares = subgroups.is_some() && d % 8 == 0 && d <= attention::HEADS_WIDTH;
+                for heads in [false].into_iter().chain(prepares.then_some(true)) {
+                    let with = |positions| attention::row_variant(d, positions, dtype, subgroups, heads);
+                    all.extend([false, true].map(with));
+                }
             }
         }
     }
@@ -123,13 +127,39 @@ fn variants() -> Vec<Variant> {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-            for (parts, gated, norm) in
-                [(1, false, false), (1, false, true), (2, false, true), (3, false, false), (2, true, true)]
-            {
-                for rows in [1, 2, 7, 16] {
-                    let norm = norm && !fused && rows == 1;
-                    let what = |quads| matmul::Vector { rows, quads, element, parts, gated, norm };
-                    all.extend([2, 4, 8].map(|quads| matmul::vector_variant(what(quads), &e)));
+            use matmul::Normed::{Layer, No, Rms};
+            for (parts, gated, norm) in [
+                (1, false, No),
+                (1, false, Rms),
+                (2, false, Rms),
+                (2, false, Layer),
+                (3, false, No),
+                (2, true, Rms),
+                (2, true, Layer),
+            ] {
+                for (rows, unroll, lanes) in [
+                    (1, 6, Some(32)),
+                    (2, 3, Some(8)),
+                    (1, 1, None),
+                    (2, 4, None),
+                    (7, 2, Some(64)),
+                    (16, 1, None),
+                ] {
+                    let is_normed = if norm == Layer { lanes.is_some() && rows <= 2 } else { rows <= 4 };
+                    let norm = if is_normed { norm } else { No };
+                    let odd = parts == 1 && rows != 2;
+                    let what = |quads| matmul::Vector {
+                        rows,
+                        quads,
+                        unroll,
+                        element,
+                        parts,
+                        gated,
+                        norm,
+                        odd,
+                        lanes,
+                    };
+                    all.extend([2, 4].map(|quads| matmul::vector_variant(what(quads), &e)));
                 }
             }
         }

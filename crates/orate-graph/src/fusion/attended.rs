@@ -2,13 +2,13 @@
 //!
 //! Attention reads parts of rows where they are, so slices of channels before it are not copied.
 
-use super::draft::{Draft, Fused, Head};
+use super::draft::{Draft, Fused, Fusions, Head};
 use super::heads::{WIDTH, fits_state, needs};
 use crate::{AttentionMask, First, Op, Rows, Value};
 
-pub(super) fn run(d: &mut Draft<'_>, groups: &[usize]) {
+pub(super) fn run(d: &mut Draft<'_>, fusions: &Fusions) {
     for i in 0..d.launches.len() {
-        let Some((writer, mut before)) = find(d, i, groups) else { continue };
+        let Some((writer, mut before)) = find(d, i, fusions) else { continue };
         for head in &mut before {
             take_slice(d, head, i);
         }
@@ -21,7 +21,7 @@ pub(super) fn run(d: &mut Draft<'_>, groups: &[usize]) {
 
 /// Queries, keys and values of the attention of node `i`, and the launch that writes the latter two, if
 /// attention can do all that this launch does.
-fn find(d: &Draft<'_>, i: usize, groups: &[usize]) -> Option<(usize, [Head; 3])> {
+fn find(d: &Draft<'_>, i: usize, fusions: &Fusions) -> Option<(usize, [Head; 3])> {
     let l = d.launches[i].as_ref().filter(|l| l.fused == Fused::default())?;
     let Op::Attention { heads, mask: AttentionMask::Cached(first), relative: None, bias: false, .. } =
         d.op(i)
@@ -30,7 +30,9 @@ fn find(d: &Draft<'_>, i: usize, groups: &[usize]) -> Option<(usize, [Head; 3])>
     };
     let (out, keys) = (d.graph.shape(l.output).dims(), d.graph.shape(l.inputs[1]).dims());
     let (width, group) = (out[2] / heads, out[2] / keys[2]);
-    let fits = width <= WIDTH.0 && width.is_multiple_of(WIDTH.1) && groups.contains(&group);
+    let fits = width <= WIDTH.0.min(fusions.attended_width)
+        && width.is_multiple_of(WIDTH.1)
+        && fusions.attended_heads.contains(&group);
     if !fits || out[1] != 1 || out[0] != keys[0] {
         return None;
     }

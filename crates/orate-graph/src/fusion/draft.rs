@@ -20,6 +20,8 @@ pub struct Fusions {
     /// Attention of one query per sequence takes the heads before it, if each key head has one of these
     /// numbers of query heads; see [`Fused::before`].
     pub attended_heads: &'static [usize],
+    /// Widest heads that it takes.
+    pub attended_width: usize,
     /// Attention rotates its queries; see [`Fused::rotary`].
     pub rotate_queries: bool,
     /// Most rows of matmuls of one operand that run as one; see [`Fused::parts`]. 0 if there is no such

@@ -54,7 +54,7 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     }
     if fusions.heads {
         heads::run(&mut draft);
-        attended::run(&mut draft, fusions.attended_heads);
+        attended::run(&mut draft, fusions);
     }
     if fusions.rotate_queries {
         rotate_queries::run(&mut draft);

@@ -313,7 +313,7 @@ fn heads_of_one_row_need_no_norm() {
 
 #[test]
 fn attention_of_one_query_takes_the_heads_before_it() {
-    let attended = || Fusions { attended_heads: &[1, 2], ..usual() };
+    let attended = || Fusions { attended_heads: &[1, 2], attended_width: 128, ..usual() };
     let p = decoding_of(Heads::NormedAndRotated, 1, attended());
     let all = ["RopeTable", "MatMul x3", "Attention+norm2+rotary2+write2"];
     assert_eq!(described(&p), all);
@@ -332,7 +332,11 @@ fn attention_of_one_query_takes_the_heads_before_it() {
     // Several queries, or more of them for each key than the kernel has.
     let p = decoding_of(Heads::NormedAndRotated, 2, attended());
     assert_eq!(described(&p).last().map(String::as_str), Some("Attention"));
-    let p = decoding_of(Heads::NormedAndRotated, 1, Fusions { attended_heads: &[1], ..usual() });
+    let p = decoding_of(
+        Heads::NormedAndRotated,
+        1,
+        Fusions { attended_heads: &[1], attended_width: 128, ..usual() },
+    );
     assert_eq!(described(&p).last().map(String::as_str), Some("Attention"));
 }
 
@@ -348,7 +352,7 @@ fn sliced(more: impl Fn(&mut Graph, [Value; 3], [Value; 2])) -> Vec<String> {
     let keys = g.write_rows(states[0], k, Rows::At(at)).expect("builds");
     let values = g.write_rows(states[1], v, Rows::At(at)).expect("builds");
     more(&mut g, [q, keys, values], [at, other]);
-    let p = compile(g, Fusions { attended_heads: &[1], ..usual() });
+    let p = compile(g, Fusions { attended_heads: &[1], attended_width: 128, ..usual() });
     described(&p)
 }
 

@@ -321,6 +321,7 @@ fn decoding_layer() -> Result<()> {
     let cuda = Fusions {
         add_row: true,
         attended_heads: &[1, 2, 4],
+        attended_width: 128,
         rotate_queries: true,
         matmul_rows: 32,
         matmul_multiple: [1, 32],
