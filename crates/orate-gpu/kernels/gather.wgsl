@@ -1,7 +1,5 @@
-// Rows of an embedding table: out[i, :] = table[ids[i], :]. Negative ids count from the end; ids out of range
-// are clamped, so that nothing is read out of bounds. ROW_AT: the table is a value with `rows` rows for each
-// id, and ids must not be negative. HALVES: the table is in bf16, or with F16 in f16, two elements of a row
-// per word.
+// Rows of an embedding table: out[i, :] = table[ids[i], :], see table_row.wgsl. ROW_AT: the table is a value
+// with `rows` rows for each id, and ids must not be negative.
 
 struct Params {
     ids: u32,
@@ -15,7 +13,11 @@ struct Params {
 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+//@ if ROW_AT
+//@ else
 @group(1) @binding(0) var<storage, read> matrix: array<u32>;
+//@ include table_row
+//@ end
 
 @compute @workgroup_size(256)
 fn main(
@@ -27,23 +29,11 @@ fn main(
     if i >= p.n {
         return;
     }
-    let rows = i32(p.rows);
     let id = bitcast<i32>(memory[p.ids + i / p.c]);
 //@ if ROW_AT
-    let at = i / p.c * p.rows + u32(clamp(id, 0, rows - 1));
+    let at = i / p.c * p.rows + u32(clamp(id, 0, i32(p.rows) - 1));
     memory[p.out + i] = memory[p.table + at * p.c + i % p.c];
 //@ else
-    let row = clamp(select(id, max(id, -rows) + rows, id < 0), 0, rows - 1);
-    let at = u32(row) * p.c + i % p.c;
-//@ if HALVES
-    let word = matrix[p.table + at / 2u];
-//@ if F16
-    memory[p.out + i] = bitcast<u32>(unpack2x16float(word)[at & 1u]);
-//@ else
-    memory[p.out + i] = select(word << 16u, word & 0xffff0000u, (at & 1u) != 0u);
-//@ end
-//@ else
-    memory[p.out + i] = matrix[p.table + at];
-//@ end
+    memory[p.out + i] = bits_of_table(p.table, row_of_table(id, p.rows) * p.c + i % p.c);
 //@ end
 }

@@ -13,6 +13,9 @@
 // Probabilities are integers of 31 bits relative to the largest, and their upper and lower halves are summed
 // apart: exact in any order. Control ids get a number below all others, so that no infinities are needed. If
 // a logit is NaN, or no id can be drawn, the result is −1.
+//
+// READS: of a single row; reads the row of a table that the id selects, as gather.wgsl does, and adds it to
+// another one if ADDS.
 
 struct Params {
     logits: u32,
@@ -33,10 +36,24 @@ struct Params {
     of_row: u32,
     // Counts as seen in draw 0.
     start: u32,
+//@ if READS
+    // A table in `matrix`, its width and rows; and the place of the row that the id selects.
+    table: u32,
+    width: u32,
+    table_rows: u32,
+    selected: u32,
+    // ADDS: places of what is added to that row, and of the sum.
+    addend: u32,
+    sum: u32,
+//@ end
 }
 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+//@ if READS
+@group(1) @binding(0) var<storage, read> matrix: array<u32>;
+//@ include table_row
+//@ end
 
 //@ include philox
 //@ include math
@@ -552,4 +569,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if lane == 0u {
         memory[p.out + row] = select(ids[0], NOBODY, broken);
     }
+//@ if READS
+    workgroupBarrier();
+    let first = row_of_table(bitcast<i32>(select(ids[0], NOBODY, broken)), p.table_rows) * p.width;
+    for (var i = lane; i < p.width; i += THREADS) {
+        let bits = bits_of_table(p.table, first + i);
+        memory[p.selected + i] = bits;
+//@ if ADDS
+        memory[p.sum + i] = bitcast<u32>(bitcast<f32>(memory[p.addend + i]) + bitcast<f32>(bits));
+//@ end
+    }
+//@ end
 }

@@ -56,6 +56,14 @@ impl Params {
     pub fn place(self, place: Place) -> Self {
         self.late(Late::Place(place))
     }
+
+    /// The place at word `at`, if that word is one.
+    pub fn place_at(&self, at: usize) -> Option<Place> {
+        self.late.iter().find_map(|(word, late)| match late {
+            Late::Place(place) if *word == at && self.words[at] == 0 => Some(*place),
+            _ => None,
+        })
+    }
 }
 
 /// A dispatch before its pipeline and bind group are created.

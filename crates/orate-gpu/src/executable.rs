@@ -100,13 +100,13 @@ impl GpuExecutable {
         bank.fill(&gpu, &groups, &wanted, source)?;
         let filled = began.elapsed();
         let mut calls: Vec<(usize, Call)> = vec![];
-        let mut steps: Vec<Range<usize>> = vec![];
         for (i, (step, wanted)) in plan.steps().iter().zip(&wanted).enumerate() {
-            let (first, weights) = (calls.len(), &bank.placed(wanted));
-            let o = Operands { plan: &plan, step, weights, can };
+            let o = Operands { plan: &plan, step, weights: &bank.placed(wanted), can };
             calls.extend(kernels::calls(&o).into_iter().map(|c| (i, c)));
-            steps.push(first..calls.len());
         }
+        kernels::join_rows(&mut calls);
+        let end = |i: usize| calls.partition_point(|(step, _)| *step < i);
+        let steps: Vec<Range<usize>> = (0..plan.steps().len()).map(|i| end(i)..end(i + 1)).collect();
         for &(buffer, v) in plan.copies() {
             let (from, to, info) = (plan.place(v), Place::Buffer(buffer, 0), plan.info(v));
             let words = info.dtype.bytes_of(&info.shape) / 4;
@@ -453,15 +453,25 @@ impl Executable for GpuExecutable {
 mod tests {
     use super::*;
     use crate::GpuDevice;
-    use orate_graph::{DType, DeviceKind, Graph, PrecisionPolicy, Weight};
+    use orate_graph::{DType, DeviceKind, Draw, Graph, Op, PrecisionPolicy, SampleRules, Value, Weight};
     use orate_testing::{Counting, RandomWeights};
 
     #[global_allocator]
     static ALLOCATOR: Counting = Counting;
 
+    fn device() -> GpuDevice {
+        GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None)
+            .expect("a GPU or a rasterizer; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers")
+    }
+
+    fn loaded(device: &GpuDevice, g: Graph) -> GpuExecutable {
+        let weights = RandomWeights::of_graph(&g, 1);
+        let plan = Plan::compile(g, device).expect("compiles");
+        GpuExecutable::new(device.gpu.clone(), plan, &mut WeightBank::default(), &weights).expect("loads")
+    }
+
     fn model() -> (GpuDevice, GpuExecutable) {
-        let device = GpuDevice::new(Some(DeviceKind::Vulkan), 0, PrecisionPolicy::default(), None)
-            .expect("a GPU or a rasterizer; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers");
+        let device = device();
         let mut g = Graph::new("places");
         let row = g.scalar("row");
         let x = g.state("x", DType::F32, [4, 4]).expect("declares");
@@ -469,11 +479,33 @@ mod tests {
         g.update("x", y).expect("fits");
         let y = g.select_row(y, row).expect("builds");
         g.output("y", y).expect("declares");
-        let weights = RandomWeights::of_graph(&g, 1);
-        let plan = Plan::compile(g, &device).expect("compiles");
-        let gpu = device.gpu.clone();
-        let executable = GpuExecutable::new(gpu, plan, &mut WeightBank::default(), &weights).expect("loads");
+        let executable = loaded(&device, g);
         (device, executable)
+    }
+
+    /// A draw of one id reads the row that it selects, and adds it; op cases check the results.
+    #[test]
+    fn a_draw_and_what_it_selects_are_one_dispatch() {
+        let device = device();
+        let dispatches = |rows: usize, sum: fn(&mut Graph, Value, Value) -> Value| {
+            let mut g = Graph::new("draw");
+            let logits = g.input("logits", DType::F32, [rows, 50]).expect("declares");
+            let settings = g.input("settings", DType::F32, [rows, 4]).expect("declares");
+            let seed = g.input("seed", DType::I32, [rows, 2]).expect("declares");
+            let number = g.input("number", DType::I32, [rows]).expect("declares");
+            let before = g.input("before", DType::F32, [rows, 1, 8]).expect("declares");
+            let draw = Draw { settings, seed, number };
+            let id = g.sample(Op::Sample(SampleRules::default()), logits, draw, None).expect("builds");
+            let row = g.embedding(id, Weight::named("table", [50, 8])).expect("builds");
+            let y = sum(&mut g, row, before);
+            g.output("y", y).expect("declares");
+            loaded(&device, g).launches().iter().sum::<usize>()
+        };
+        assert_eq!(dispatches(1, |_, row, _| row), 1);
+        assert_eq!(dispatches(1, |g, row, before| g.add(before, row).expect("builds")), 1);
+        assert_eq!(dispatches(1, |g, row, _| g.add(row, row).expect("builds")), 2);
+        // Workgroups of several rows do not wait for each other.
+        assert_eq!(dispatches(2, |_, row, _| row), 2);
     }
 
     /// Allocations inside wgpu calls cannot be avoided, but ours can.

@@ -28,6 +28,17 @@ impl Variant {
         self.number(name, usize::from(on))
     }
 
+    /// Whether a condition is set.
+    pub fn has(&self, name: &str) -> bool {
+        self.defines.iter().any(|(n, value)| *n == name && *value != Value::Number(0))
+    }
+
+    /// Changes a condition.
+    pub fn set(mut self, name: &'static str, on: bool) -> Self {
+        self.defines.retain(|(n, _)| *n != name);
+        self.flag(name, on)
+    }
+
     /// Adds a text, such as a type.
     pub fn text(mut self, name: &'static str, text: &'static str) -> Self {
         self.defines.push((name, Value::Text(text)));

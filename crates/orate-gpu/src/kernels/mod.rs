@@ -183,6 +183,7 @@ pub(crate) fn group(weights: &[Weight], can: Abilities<'_>) -> Vec<(Weight, Form
 }
 
 pub(crate) use movement::store;
+pub(crate) use sample::join_rows;
 
 #[cfg(test)]
 mod tests;

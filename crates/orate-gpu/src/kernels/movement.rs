@@ -3,7 +3,7 @@
 use super::operands::{Operands, cache_rows};
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
-use orate_graph::{DType, First, Place, Scalar, ValueInfo, Weight, several};
+use orate_graph::{DType, First, Place, Scalar, Shape, Value, ValueInfo, Weight, several};
 
 /// Kernel that copies from the session's buffer or from weights.
 pub(super) fn copy_variant(from_weight: bool) -> Variant {
@@ -172,14 +172,45 @@ pub(super) fn constant(o: &Operands<'_>, weight: &Weight) -> Call {
     call
 }
 
-/// One copy per operand that is not empty.
+/// Most operands of a dispatch that concatenates.
+pub(super) const CONCATENATED: usize = 24;
+
+/// Kernel that concatenates values of the same size.
+pub(super) fn concat_variant(parts: usize) -> Variant {
+    Variant::new("concat").number("PARTS", parts)
+}
+
+/// Whether more than two operands have the same size, so that one dispatch takes several of them.
+fn are_alike<'s>(mut inputs: impl ExactSizeIterator<Item = &'s Shape>) -> bool {
+    let count = inputs.len();
+    let first = inputs.next();
+    count > 2 && inputs.all(|shape| Some(shape) == first && !shape.is_empty())
+}
+
+/// One copy per operand that is not empty, or one dispatch for many operands that are alike.
 pub(super) fn concat_name(inputs: &[&ValueInfo]) -> Result<String, String> {
-    Ok(several("copy", inputs.iter().filter(|i| !i.shape.is_empty()).count()))
+    Ok(match are_alike(inputs.iter().map(|i| &i.shape)) {
+        true => several("concat", inputs.len().div_ceil(CONCATENATED)),
+        false => several("copy", inputs.iter().filter(|i| !i.shape.is_empty()).count()),
+    })
 }
 
 pub(super) fn concat(o: &Operands<'_>, axis: usize) -> Vec<Call> {
     let out = o.out_shape().dims();
     let (outer, inner) = around(out, axis);
+    let inputs = &o.step.node.inputs;
+    if are_alike(inputs.iter().map(|v| o.shape_of(*v))) {
+        let block = o.shape(0).dims()[axis] * inner;
+        let one = |(i, values): (usize, &[Value])| {
+            let n = outer * values.len() * block;
+            let params = Params::default().place(o.out()).number(n).number(block);
+            let params = params.number(out[axis] * inner).number(i * CONCATENATED * block);
+            let params = values.iter().fold(params, |p, v| p.place(o.at(*v)));
+            let variant = concat_variant(values.len());
+            Call { variant, params, groups: flat(n, 256), weights: [None, None] }
+        };
+        return inputs.chunks(CONCATENATED).enumerate().map(one).collect();
+    }
     let mut at = 0;
     let one = |i: usize| {
         let n = o.shape(i).dims()[axis] * inner;

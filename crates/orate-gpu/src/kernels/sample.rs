@@ -27,11 +27,73 @@ pub(super) struct Sampling {
     pub threads: usize,
 }
 
+/// Words of the kernel's parameters: the drawn ids; the first one of a table's rows.
+const DRAWN: usize = 5;
+/// See [`DRAWN`].
+const TABLE: usize = 12;
+
+/// Lets kernels that draw one id also read the row of a table that it selects, and add it to another, where
+/// this comes next: a dispatch takes longer than such a row.
+pub(crate) fn join_rows(calls: &mut Vec<(usize, Call)>) {
+    let mut at = 0;
+    while at < calls.len() {
+        if let Some((joined, count)) = joined(&calls[at..]) {
+            calls[at].1 = joined;
+            calls.drain(at + 1..at + count);
+        }
+        at += 1;
+    }
+}
+
+/// A draw together with what follows it, and the number of dispatches that it replaces.
+fn joined(calls: &[(usize, Call)]) -> Option<(Call, usize)> {
+    let [(_, draw), (_, rows), rest @ ..] = calls else { return None };
+    let is_one = draw.variant.file == "sample" && draw.groups == [1, 1, 1];
+    let reads = rows.variant.file == "gather" && !rows.variant.has("ROW_AT");
+    if !is_one || !reads || rows.params.place_at(0) != draw.params.place_at(DRAWN) {
+        return None;
+    }
+    let (selected, width) = (rows.params.place_at(2)?, rows.params.words[4] as usize);
+    let sum = rest.first().and_then(|(_, call)| added_to(call, selected, width));
+    let variant = draw
+        .variant
+        .clone()
+        .set("READS", true)
+        .set("ADDS", sum.is_some())
+        .set("HALVES", rows.variant.has("HALVES"))
+        .set("F16", rows.variant.has("F16"));
+    debug_assert_eq!(draw.params.words.len(), TABLE);
+    let [addend, to] = sum.unwrap_or([Place::Nowhere; 2]);
+    let params = draw.params.clone().number(rows.params.words[1] as usize).number(width);
+    let params = params.number(rows.params.words[5] as usize).place(selected).place(addend).place(to);
+    let count = if sum.is_some() { 3 } else { 2 };
+    Some((Call { variant, params, groups: draw.groups, weights: rows.weights }, count))
+}
+
+/// The other operand and the result of a sum with a row.
+fn added_to(call: &Call, row: Place, width: usize) -> Option<[Place; 2]> {
+    let n = call.params.words.get(3).map(|n| *n as usize * if call.variant.has("FOUR") { 4 } else { 1 });
+    if call.variant.file != "elementwise" || !call.variant.has("ADD") || n != Some(width) {
+        return None;
+    }
+    let [a, b, to] = [0, 1, 2].map(|i| call.params.place_at(i));
+    let addend = match (a? == row, b? == row) {
+        (true, false) => b?,
+        (false, true) => a?,
+        _ => return None,
+    };
+    Some([addend, to?])
+}
+
 /// Kernel for `ids` ids.
 pub(super) fn variant(ids: usize, s: Sampling) -> Variant {
     Variant::new("sample")
         .number("IDS", ids)
         .number("THREADS", s.threads)
+        .flag("READS", false)
+        .flag("ADDS", false)
+        .flag("HALVES", false)
+        .flag("F16", false)
         .number("SKIPPED_BITS", (ids as u32).leading_zeros() as usize)
         .flag("SEEN", s.seen)
         .flag("GUIDED", s.guided)

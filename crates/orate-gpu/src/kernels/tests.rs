@@ -27,6 +27,8 @@ fn variants() -> Vec<Variant> {
         movement::gather_variant(Some(DType::F16)),
         movement::gather_variant(Some(DType::BF16)),
         movement::row_at_variant(),
+        movement::concat_variant(3),
+        movement::concat_variant(movement::CONCATENATED),
         movement::write_cache_variant(DType::F16, true),
         movement::write_cache_variant(DType::BF16, false),
         movement::write_cache_variant(DType::Q8_0, true),
@@ -51,7 +53,9 @@ fn variants() -> Vec<Variant> {
         let [seen, guided, penalty_last, held] = [1, 2, 4, 8].map(|bit| bits & bit > 0);
         let ids = if held { 3072 } else { 8194 };
         let threads = if held { 1024 } else { 256 };
-        all.push(sample::variant(ids, sample::Sampling { seen, guided, penalty_last, held, threads }));
+        let draws = sample::variant(ids, sample::Sampling { seen, guided, penalty_last, held, threads });
+        let reads = draws.clone().set("READS", true).set("ADDS", seen).set("HALVES", guided).set("F16", held);
+        all.extend([draws, reads]);
     }
     for d in [4, 16, 48, 128, 256] {
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0] {

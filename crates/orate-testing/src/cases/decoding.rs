@@ -183,6 +183,11 @@ pub(super) fn integers(cases: &mut Vec<Case>) -> Result<()> {
     for axis in 0..3 {
         case(&format!("Concat of integers, axis {axis}"), &|g, x| g.concat(&[x, x, x], axis))?;
         case(&format!("Slice of integers, axis {axis}"), &|g, x| g.slice(x, axis, 1, 1))?;
+        // More than a kernel takes at a time.
+        case(&format!("Concat of 30 values, axis {axis}"), &|g, x| {
+            let parts = (0..30).map(|i| g.increment(x, i)).collect::<Result<Vec<_>>>()?;
+            g.concat(&parts, axis)
+        })?;
     }
     case("Reshape of integers between steps", &|g, x| {
         let y = g.increment(x, 3)?;
@@ -461,7 +466,48 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
             cases.push(Case::new(name, g.clone()).with("logits", logits).with("settings", settings));
         }
     }
+    sample_and_read(cases)?;
     sample_with_more_settings(cases)
+}
+
+/// Draws, the rows of a table that they select, and sums with these.
+fn sample_and_read(cases: &mut Vec<Case>) -> Result<()> {
+    for (b, v, width, table) in
+        [(1, 50, 8, "table"), (1, 2048, 1024, "table.bf16"), (1, 33, 6, "table.f16"), (2, 50, 8, "table")]
+    {
+        for sum in ["none", "first", "second", "twice"] {
+            let name = format!("Sample [{b}, {v}], rows of {table} [{v}, {width}], sum {sum}");
+            let mut g = Graph::new(&*name);
+            let logits = g.input("logits", DType::F32, [b, v])?;
+            let from = Draw {
+                settings: g.input("settings", DType::F32, [b, 4])?,
+                seed: g.input("seed", DType::I32, [b, 2])?,
+                number: g.input("number", DType::I32, [b])?,
+            };
+            let before = g.input("before", DType::F32, [b, 1, width])?;
+            let before = g.scale(before, Factor::Const(2.0))?;
+            let id = g.sample(Op::Sample(SampleRules::default()), logits, from, None)?;
+            let row = g.embedding(id, Weight::named(table, [v, width]))?;
+            let y = match sum {
+                "first" => g.add(row, before)?,
+                "second" => g.add(before, row)?,
+                "twice" => g.add(row, row)?,
+                _ => g.scale(row, Factor::Const(3.0))?,
+            };
+            g.output("id", id)?;
+            g.output("y", y)?;
+            let mut random = Random::named(8, &name);
+            let settings: Vec<f32> = (0..b).flat_map(settings).collect();
+            let mut logits: Vec<f32> = (0..b * v).map(|_| random.uniform(-9.0, 9.0)).collect();
+            let case = Case::new(&*name, g).with("settings", settings);
+            cases.push(case.clone().with("logits", logits.clone()));
+            // Nothing is drawn, and −1 selects the last row.
+            logits[v - 1] = f32::NAN;
+            let case = Case { name: format!("{name}, not a number"), ..case };
+            cases.push(case.with("logits", logits));
+        }
+    }
+    Ok(())
 }
 
 /// Min-p, and guidance by unconditional logits.
