@@ -166,6 +166,8 @@ pub(crate) struct Facts {
     pub multiprocessors: u32,
     /// Maximum shared memory of a block in bytes.
     pub shared: u32,
+    /// Second-level cache in bytes.
+    pub cache: u32,
     pub integrated: bool,
 }
 
@@ -200,6 +202,7 @@ pub(crate) fn facts(_: Driver, index: usize) -> Result<(sys::CUdevice, Facts), D
             + attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         shared: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        cache: attribute(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
         integrated: attribute(A::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
     };
     Ok((device, facts))

@@ -1,12 +1,12 @@
 //! Times the tilings of matmuls and attention:
 //! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`, `blocks_of_many_rows`,
-//! `formats_of_one_row` or `tiles_of_attention`.
+//! `formats_of_few_rows` or `tiles_of_attention`.
 
 use super::attention::{Attention, Tile};
 use super::cuts::{
     Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_of_very_many, blocks, estimate, product_shared, tiling,
 };
-use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product};
+use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product, stay_in_cache};
 use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
@@ -114,10 +114,10 @@ fn cuts_of_products() {
     }
 }
 
-/// One row by weights of each format, so large that reading them takes longest.
+/// One row and sixteen by weights of each format: of networks, and so large that reading them takes longest.
 #[test]
 #[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
-fn formats_of_one_row() {
+fn formats_of_few_rows() {
     use Precision::{Bf16, Q4_0, Q4K, Q5K, Q6K, Q8_0};
     for precision in [Bf16, Q8_0, Q6K, Q5K, Q4K, Q4_0] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
@@ -130,12 +130,20 @@ fn formats_of_one_row() {
             buffer
         });
         let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![], slots: 0 };
-        for (k, n) in [(1024, 4096), (2048, 6144), (8192, 8192)] {
-            let t = tiling(1, k, n, &[1, 3, 5, 9], &context.facts);
+        for (rows, k, n) in [
+            (1, 1024, 4096),
+            (1, 1024, 6144),
+            (1, 2048, 6144),
+            (1, 8192, 8192),
+            (16, 1024, 4096),
+            (16, 1024, 6144),
+            (16, 3072, 1024),
+        ] {
+            let t = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
             let mut pointers = [Pointer::Null; 12];
             (pointers[0], pointers[7]) =
                 (Pointer::Weight(vectors.pointer()), Pointer::Weight(vectors.pointer() + (8 << 20)));
-            let sizes = Sizes { rows: 1, k, n, time: 1, channels: k, dilation: 1, left: 0 };
+            let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
             let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
             let bytes = u64::from(work.weight_bytes);
             let slots = weights.bytes() as u64 / bytes;
@@ -144,13 +152,15 @@ fn formats_of_one_row() {
                 .map(|i| {
                     let mut work = work.clone();
                     (work.pointers[1], work.pointers[NEXT_WEIGHTS]) = (at(i), at(i + 2));
-                    work.words[NEXT_BYTES] = work.weight_bytes;
+                    if stay_in_cache([work.weight_bytes; 2], &context.facts) {
+                        work.words[NEXT_BYTES] = work.weight_bytes;
+                    }
                     work.arguments(&addresses)
                 })
                 .collect();
             let us = time(&device, &stream, &work, &arguments);
             let rate = bytes as f64 / us / 1e6;
-            println!("{precision} 1x{k}x{n}: {us:.2} µs, {:.2} MB, {rate:.2} TB/s", bytes as f64 / 1e6);
+            println!("{precision} {rows}x{k}x{n}: {us:.2} µs, {:.2} MB, {rate:.2} TB/s", bytes as f64 / 1e6);
         }
     }
 }

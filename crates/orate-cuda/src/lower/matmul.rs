@@ -235,18 +235,25 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
     }
 }
 
+/// Whether prefetched weights, and those of the matmul before theirs, stay in the second-level cache until
+/// they are used. Otherwise all would be read twice.
+pub(super) fn stay_in_cache(bytes: [u32; 2], facts: &Facts) -> bool {
+    bytes.iter().map(|b| u64::from(*b)).sum::<u64>() <= u64::from(facts.cache / 4)
+}
+
 /// Gives each matmul the address of the weights of the second matmul after it, to prefetch them. The weights
 /// of a network exceed the cache, so each matmul would otherwise wait for its own. The last wraps around to
 /// the first, as plans are repeated.
-pub(super) fn announce(works: &mut [(usize, Work)]) {
+pub(super) fn announce(works: &mut [(usize, Work)], facts: &Facts) {
     let products: Vec<usize> =
         (0..works.len()).filter(|i| works[*i].1.program.starts_with("matmul")).collect();
     for (i, product) in products.iter().enumerate() {
-        let next = &works[products[(i + 2) % products.len()]].1;
+        let [between, next] = [1, 2].map(|ahead| &works[products[(i + ahead) % products.len()]].1);
         let (weights, bytes) = (next.pointers[1], next.weight_bytes);
+        let is_kept = stay_in_cache([between.weight_bytes, bytes], facts);
         let work = &mut works[*product].1;
         work.pointers[NEXT_WEIGHTS] = weights;
-        work.words[NEXT_BYTES] = bytes;
+        work.words[NEXT_BYTES] = if is_kept { bytes } else { 0 };
     }
 }
 

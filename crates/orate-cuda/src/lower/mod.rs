@@ -274,7 +274,7 @@ pub(crate) fn lower(
         let operands = Operands { plan, bank, policy, facts, step };
         works.extend((kernel.launches)(&operands).into_iter().map(|w| (i, w)));
     }
-    matmul::announce(&mut works);
+    matmul::announce(&mut works, facts);
     for &(buffer, v) in plan.copies() {
         let (from, to) = (plan.place(v), Place::Buffer(buffer, 0));
         let n = plan.info(v).dtype.bytes_of(&plan.info(v).shape) / 4;
@@ -305,6 +305,7 @@ mod tests {
                 90 => 227 << 10,
                 _ => 99 << 10,
             },
+            cache: 50 << 20,
             integrated: false,
         }
     }
