@@ -352,9 +352,12 @@ DEVICE void store(const Args& a, float4 sum, const Addends& add, int r, int n, f
 
 template <int TILES, int SOURCE>
 struct Tuning {
-    // Blocks of K in flight. With three, norms do not fit the registers in f32.
+    // Steps in flight. With three, norms do not fit the registers in f32.
     static constexpr bool IS_TIGHT = PRECISION == 0 && __CUDA_ARCH__ >= 800;
-    static constexpr int DEPTH = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2) ? 3 : 2;
+    static constexpr bool FEW = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2);
+    // Blocks of 16 of K in a step: for few rows those that share scales, which are loaded once.
+    static constexpr int STEP = TILES == 1 && PRECISION >= 4 ? 2 : 1;
+    static constexpr int DEPTH = (FEW ? 3 : 2) - (STEP - 1);
     // Whether registers are left to load the values to add to the first results while the matmul runs.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
 };
@@ -363,7 +366,7 @@ template <int TILES, int SOURCE>
 DEVICE void product(const Args& a) {
     extern __shared__ float4 shared4[];
     float* shared = (float*)shared4;
-    constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH;
+    constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH, STEP = Tuning<TILES, SOURCE>::STEP;
     constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = FEW, CENTERS = NORMS && TILES == 1;
     // Whether registers are left to load biases of a norm ahead.
     constexpr bool SHIFTS = CENTERS && PRECISION >= 2;
@@ -373,9 +376,10 @@ DEVICE void product(const Args& a) {
     // Both are powers of two.
     u32 blocks = cluster_blocks(), rank = cluster_rank();
 
-    // This warp's part of K, in blocks of 16.
+    // This warp's part of K, in steps.
     u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
-    int begin = (u32)a.k_blocks * part >> shift, end = (u32)a.k_blocks * (part + 1) >> shift;
+    u32 steps = (u32)(a.k_blocks + STEP - 1) / STEP;
+    int begin = steps * part >> shift, end = steps * (part + 1) >> shift;
 
     // Weights do not depend on the previous kernel.
 #if PRECISION >= 4
@@ -389,67 +393,77 @@ DEVICE void product(const Args& a) {
     bool gates = FEW && a.gated;
     size_t apart = gates ? (size_t)a.first / CHANNELS * size : 0;
     const uint4* channels = a.w + (size_t)(gates ? blockIdx.x / 2 : blockIdx.x) * size;
-    const Stored* weights = (const Stored*)channels + begin * 32 + lane;
+    constexpr int SCALES = (STEP + PER_SCALE - 1) / PER_SCALE, PLANES = (STEP + PER_PLANE - 1) / PER_PLANE;
+    const Stored* weights = (const Stored*)channels + lane;
     const u32* plane = (const u32*)(channels + numbers) + lane;
     const Scales* scales = (const Scales*)(channels + numbers + planes) + lane / 4;
-    Scales scale[DEPTH];
-    u32 high[DEPTH];
-    auto load_scales = [&](int to, int block) {
-        const Scales* own = scales + block / PER_SCALE * 8;
-        const u32* bits = plane + block / PER_PLANE * 32;
-        int shift = PER_PLANE == 2 ? block % 2 * 8 : 0;
-        if (!gates) {
-            scale[to] = *own, high[to] = HAS_PLANES ? *bits >> shift : 0;
-            return;
-        }
-        const u32 *first = (const u32*)own + half, *second = first + 4 * apart;
-        scale[to].x = first[0], scale[to].y = second[0];
-#if HAS_MINIMA
-        scale[to].z = first[2], scale[to].w = second[2];
-#endif
-        high[to] = 0;
-        if (HAS_PLANES) {
-            shift += half * HIGH_BITS;
-            u32 other = (bits[4 * apart] >> shift & HIGH_MASK) << HIGH_BITS;
-            high[to] = (*bits >> shift & HIGH_MASK) | other;
-        }
-    };
-#pragma unroll
-    for (int s = 0; s < DEPTH; s++)
-        if (begin + s < end) load_scales(s, begin + s);
+    Scales scale[DEPTH][SCALES];
+    u32 high[DEPTH][PLANES];
 #else
     // A gated block has 16 channels of the first part and the same of the second: halves of two blocks of
     // weights.
     constexpr int HALF = WEIGHT_LOADS / 2;
     u32 channels = FEW && a.gated ? blockIdx.x / 2 : blockIdx.x;
-    const Stored* weights = a.w + ((size_t)channels * a.k_blocks + begin) * WEIGHT_LOADS * 32 + lane;
+    const Stored* weights = a.w + (size_t)channels * a.k_blocks * WEIGHT_LOADS * 32 + lane;
+    bool gates = false;
     if (FEW && a.gated) weights += blockIdx.x % 2 * HALF * 32;
     int apart = FEW && a.gated ? (a.first / CHANNELS * a.k_blocks * WEIGHT_LOADS - HALF) * 32 : 0;
 #endif
-    Stored w[DEPTH][WEIGHT_LOADS];
-    float4 x[DEPTH][TILES];
-    auto load_weights = [&](int to, int ahead) {
+    Stored w[DEPTH][STEP * WEIGHT_LOADS];
+    float4 x[DEPTH][STEP][TILES];
+    // `gated` is a constant in the loop below, and `normed` there.
+    auto load_weights = [&](int to, int step, bool gated) {
 #if PRECISION >= 4
-        const Stored* own = weights + ahead * 32;
-        if (!gates) w[to][0] = *own;
-        else {
-            const Numbers *first = (const Numbers*)own, *second = (const Numbers*)((const uint4*)own + apart);
-            w[to][0] = joined(first[half], second[half]);
+        const Stored* own = weights + step * STEP * 32;
+        const Scales* shared = scales + step * STEP / PER_SCALE * 8;
+        const u32* bits = plane + step * STEP / PER_PLANE * 32;
+#pragma unroll
+        for (int i = 0; i < STEP; i++) {
+            const Numbers* first = (const Numbers*)(own + 32 * i);
+            if (gated) w[to][i] = joined(first[half], ((const Numbers*)((const uint4*)first + apart))[half]);
+            else w[to][i] = own[32 * i];
+        }
+#pragma unroll
+        for (int i = 0; i < SCALES; i++) {
+            if (!gated) {
+                scale[to][i] = shared[8 * i];
+                continue;
+            }
+            const u32 *first = (const u32*)(shared + 8 * i) + half, *second = first + 4 * apart;
+            scale[to][i].x = first[0], scale[to][i].y = second[0];
+#if HAS_MINIMA
+            scale[to][i].z = first[2], scale[to][i].w = second[2];
+#endif
+        }
+#pragma unroll
+        for (int i = 0; HAS_PLANES && i < PLANES; i++) {
+            high[to][i] = bits[32 * i];
+            if (!gated) continue;
+            // Upper bits of both blocks of 16 of K, of these channels.
+            constexpr u32 MASK = HIGH_MASK * (PER_PLANE == 2 ? 0x101 : 1);
+            u32 second = bits[32 * i + 4 * apart] >> half * HIGH_BITS & MASK;
+            high[to][i] = (high[to][i] >> half * HIGH_BITS & MASK) | second << HIGH_BITS;
         }
 #else
 #pragma unroll
         for (int i = 0; i < WEIGHT_LOADS; i++)
-            w[to][i] = weights[(ahead * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
+            w[to][i] = weights[(step * WEIGHT_LOADS + i) * 32 + (i < HALF ? 0 : apart)];
 #endif
     };
-    int k = begin * 16 + lane % 4 * 4;
-    float4 factor[NORMS ? DEPTH : 1], added[SHIFTS ? DEPTH : 1];
+    int k = begin * STEP * 16 + lane % 4 * 4;
+    float4 factor[NORMS ? DEPTH : 1][STEP], added[SHIFTS ? DEPTH : 1][STEP];
+    auto load_norms = [&](int to, int k) {
+#pragma unroll
+        for (int i = 0; i < STEP; i++) {
+            if (NORMS && k + 16 * i < a.k) factor[to][i] = *(const float4*)(a.norm + k + 16 * i);
+            if (SHIFTS && a.shift && k + 16 * i < a.k) added[to][i] = *(const float4*)(a.shift + k + 16 * i);
+        }
+    };
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
-        load_weights(s, s);
-        if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * s);
-        if (SHIFTS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * s);
+        load_weights(s, begin + s, gates);
+        if (NORMS && a.norm) load_norms(s, k + 16 * STEP * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
     float acc[2][TILES][4];
@@ -465,7 +479,9 @@ DEVICE void product(const Args& a) {
     Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
 #pragma unroll
     for (int s = 0; s < DEPTH; s++)
-        if (begin + s < end) rows.load(a, k + 16 * s, x[s]);
+#pragma unroll
+        for (int i = 0; i < STEP; i++)
+            if (begin + s < end) rows.load(a, k + 16 * (STEP * s + i), x[s][i]);
     // Each warp reads whole rows for their layer norms, which is faster than exchanging sums between warps.
     // Of rows, the root's inverse, or the squares so far.
     float root[NORMS ? TILES : 1] = {}, mean = 0.0f;
@@ -495,45 +511,56 @@ DEVICE void product(const Args& a) {
     Addends addends;
     if (Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
 
-    for (int block = begin; block < end; block += DEPTH) {
+    auto apply_norms = [&](int s, int i) {
+        float4 f = factor[s][i];
+        if (CENTERS && a.shift) {
+            float4& v = x[s][i][0];
+            float4 y = SHIFTS ? added[s][i] : *(const float4*)(a.shift + k + 16 * i);
+            v.x = (v.x - mean) * root[0] * f.x + y.x, v.y = (v.y - mean) * root[0] * f.y + y.y;
+            v.z = (v.z - mean) * root[0] * f.z + y.z, v.w = (v.w - mean) * root[0] * f.w + y.w;
+        } else {
+            f.x *= BEFORE_NORM, f.y *= BEFORE_NORM, f.z *= BEFORE_NORM, f.w *= BEFORE_NORM;
 #pragma unroll
-        for (int s = 0; s < DEPTH; s++) {
-            if (block + s >= end) break;
-            if (NORMS && a.norm) {
-                float4 f = factor[s];
-                if (CENTERS && a.shift) {
-                    float4& v = x[s][0];
-                    float4 y = SHIFTS ? added[s] : *(const float4*)(a.shift + k);
-                    v.x = (v.x - mean) * root[0] * f.x + y.x, v.y = (v.y - mean) * root[0] * f.y + y.y;
-                    v.z = (v.z - mean) * root[0] * f.z + y.z, v.w = (v.w - mean) * root[0] * f.w + y.w;
-                } else {
-                    f.x *= BEFORE_NORM, f.y *= BEFORE_NORM, f.z *= BEFORE_NORM, f.w *= BEFORE_NORM;
-#pragma unroll
-                    for (int j = 0; j < TILES; j++) {
-                        float4& v = x[s][j];
-                        root[NORMS ? j : 0] += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-                        v.x *= f.x, v.y *= f.y, v.z *= f.z, v.w *= f.w;
-                    }
-                }
+            for (int j = 0; j < TILES; j++) {
+                float4& v = x[s][i][j];
+                root[NORMS ? j : 0] += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+                v.x *= f.x, v.y *= f.y, v.z *= f.z, v.w *= f.w;
             }
-#if PRECISION >= 4 && __CUDA_ARCH__ >= 800
-            uint4 wide[FACTORS];
-            widen(w[s][0], high[s], scale[s], wide);
-            multiply<TILES>(acc, wide, x[s]);
-            if (block + s + DEPTH < end) load_scales(s, block + s + DEPTH);
-#elif PRECISION < 4
-            multiply<TILES>(acc, w[s], x[s]);
-#endif
-            if (block + s + DEPTH < end) {
-                load_weights(s, DEPTH);
-                rows.load(a, k + 16 * DEPTH, x[s]);
-                if (NORMS && a.norm) factor[s] = *(const float4*)(a.norm + k + 16 * DEPTH);
-                if (SHIFTS && a.shift) added[s] = *(const float4*)(a.shift + k + 16 * DEPTH);
-            }
-            weights += WEIGHT_LOADS * 32;
-            k += 16;
         }
-    }
+    };
+    auto multiply_all = [&](bool gated, bool normed) {
+        for (int step = begin; step < end; step += DEPTH) {
+#pragma unroll
+            for (int s = 0; s < DEPTH; s++) {
+                if (step + s >= end) break;
+#pragma unroll
+                for (int i = 0; i < STEP; i++) {
+                    if (normed && (STEP == 1 || k + 16 * i < a.k)) apply_norms(s, i);
+#if PRECISION >= 4 && __CUDA_ARCH__ >= 800
+                    uint4 wide[FACTORS];
+                    u32 bits = HAS_PLANES ? high[s][i / PER_PLANE] : 0;
+                    if (PER_PLANE == 2) bits >>= (STEP == 2 ? i : (step + s) % 2) * 8;
+                    widen(w[s][i], bits, scale[s][i / PER_SCALE], wide);
+                    multiply<TILES>(acc, wide, x[s][i]);
+#elif PRECISION < 4
+                    multiply<TILES>(acc, w[s], x[s][i]);
+#endif
+                }
+                if (step + s + DEPTH < end) {
+                    load_weights(s, step + s + DEPTH, gated);
+#pragma unroll
+                    for (int i = 0; i < STEP; i++) rows.load(a, k + 16 * (STEP * DEPTH + i), x[s][i]);
+                    if (normed) load_norms(s, k + 16 * STEP * DEPTH);
+                }
+                k += 16 * STEP;
+            }
+        }
+    };
+    // A loop for each case, without conditions: with them, instructions took longer than reading blocks.
+    constexpr bool GATES = FEW && PRECISION >= 4;
+    bool norms = NORMS && a.norm;
+    if (GATES && gates) norms ? multiply_all(GATES, NORMS) : multiply_all(GATES, false);
+    else norms ? multiply_all(false, NORMS) : multiply_all(false, false);
 
     if (!Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
 
