@@ -29,10 +29,8 @@ var<workgroup> a_tile: array<vec4<f32>, ${A_TILE}>;
 var<workgroup> b_tile: array<vec4<f32>, ${B_TILE}>;
 
 //@ if BLOCKS
-// Four columns of a row, and their scales.
 fn load_b(k: u32, quad: u32) -> Stored {
-    let scales = scales_at(p.weight, k, p.k, p.stride) + 2u * quad;
-    return stored_at(numbers_at(p.weight, k, quad, p.k, p.stride), scales, p.k, p.stride);
+    return row_at(p.weight, k, quad, p.k, p.stride);
 }
 //@ end
 

@@ -24,10 +24,8 @@ enable wgpu_cooperative_matrix;
 //@ if BLOCKS
 //@ include weight
 
-// Four columns of row `k`, and their scales.
 fn load_b(weight: u32, k: u32, quad: u32, stride: u32) -> Stored {
-    let scales = scales_at(weight, k, p.k, stride) + 2u * quad;
-    return stored_at(numbers_at(weight, k, quad, p.k, stride), scales, p.k, stride);
+    return row_at(weight, k, quad, p.k, stride);
 }
 //@ else
 @group(1) @binding(0) var<storage, read> matrix: array<vec4<f16>>;

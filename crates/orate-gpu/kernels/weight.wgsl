@@ -4,7 +4,7 @@
 //            f32 by a shift
 //   BLOCKS   signed integers, followed by all scales in f16, [⌈K⌉ / 32, stride]: 32 rows of a column share
 //            one. A weight is its integer times its scale. A word has the bytes of four columns, or with
-//            NIBBLES those of two rows, the first of them in the lower halves.
+//            NIBBLES those of two rows, the first of them in the lower halves. Words of four rows are neighbors.
 //   SUPER    with BLOCKS and NIBBLES: numbers are not signed. With HIGH_BITS, upper bits follow all lower
 //   ones: a
 //            word has those of four columns of 8 / HIGH_BITS rows, the first of them lowest. The number 32 is
@@ -20,7 +20,7 @@ struct Stored {
     addends: vec2<u32>,
 //@ end
 }
-@group(1) @binding(0) var<storage, read> matrix: array<u32>;
+@group(1) @binding(0) var<storage, read> matrix: array<vec2<u32>>;
 //@ else
 //@ if HALF
 alias Stored = vec2<u32>;
@@ -31,6 +31,9 @@ alias Stored = vec4<f32>;
 //@ end
 
 //@ if BLOCKS
+// Words of four rows by four columns.
+const WORDS = 4u / ${ROWS_PER_WORD}u;
+
 // Word with the scales of row `k`, starting at column 0.
 fn scales_at(weight: u32, k: u32, depth: u32, stride: u32) -> u32 {
     let rows = (depth + 127u) / 128u * 128u;
@@ -38,13 +41,29 @@ fn scales_at(weight: u32, k: u32, depth: u32, stride: u32) -> u32 {
     return weight / 4u + numbers + k / ${PER_SCALE}u * (stride / 2u);
 }
 
+fn word_at(i: u32) -> u32 {
+    return matrix[i / 2u][i % 2u];
+}
+
+// First word of rows 4 · group … 4 · group + 3.
+fn words_at(weight: u32, group: u32, quad: u32, stride: u32) -> u32 {
+    return weight / 4u + (group * (stride / 4u) + quad) * WORDS;
+}
+
+// Word with the upper bits of row `k`.
+fn high_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> u32 {
+//@ if HIGH
+    return word_at(weight / 4u + (depth / 2u + k / ${HIGH_ROWS}u) * (stride / 4u) + quad);
+//@ else
+    return 0u;
+//@ end
+}
+
 // Numbers of four columns of row `k`, in the upper bits of four bytes; with SUPER in the lower ones.
-fn numbers_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> u32 {
-    let word = matrix[weight / 4u + k / ${ROWS_PER_WORD}u * (stride / 4u) + quad];
+fn numbers_of(word: u32, high: u32, k: u32) -> u32 {
 //@ if SUPER
     var numbers = (word >> (k % 2u * 4u)) & 0x0f0f0f0fu;
 //@ if HIGH
-    let high = matrix[weight / 4u + (depth / 2u + k / ${HIGH_ROWS}u) * (stride / 4u) + quad];
     numbers |= ((high >> (k % ${HIGH_ROWS}u * ${HIGH_BITS}u)) & ${HIGH_MASK}u) << 4u;
 //@ end
     return numbers;
@@ -61,12 +80,18 @@ fn numbers_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> u32 {
 fn stored_at(numbers: u32, scales: u32, depth: u32, stride: u32) -> Stored {
     var s: Stored;
     s.numbers = numbers;
-    s.scales = vec2<u32>(matrix[scales], matrix[scales + 1u]);
+    s.scales = matrix[scales / 2u];
 //@ if ADDS
-    let addends = scales + depth / ${PER_SCALE}u * (stride / 2u);
-    s.addends = vec2<u32>(matrix[addends], matrix[addends + 1u]);
+    s.addends = matrix[(scales + depth / ${PER_SCALE}u * (stride / 2u)) / 2u];
 //@ end
     return s;
+}
+
+// Four columns of row `k`.
+fn row_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> Stored {
+    let word = word_at(words_at(weight, k / 4u, quad, stride) + k % 4u / ${ROWS_PER_WORD}u);
+    let numbers = numbers_of(word, high_at(weight, k, quad, depth, stride), k);
+    return stored_at(numbers, scales_at(weight, k, depth, stride) + 2u * quad, depth, stride);
 }
 //@ end
 

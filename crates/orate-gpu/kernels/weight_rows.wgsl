@@ -12,11 +12,18 @@ struct Weights {
 fn load_weights(group: u32, weight: u32, col: u32, depth: u32, stride: u32) -> Weights {
     var w: Weights;
 //@ if BLOCKS
-    // Four rows share their scales.
-    let scales = scales_at(weight, 4u * group, depth, stride) + col / 2u;
-    var s = stored_at(0u, scales, depth, stride);
+    // Four rows share their scales and, if any, the word of their upper bits.
+    var s = stored_at(0u, scales_at(weight, 4u * group, depth, stride) + col / 2u, depth, stride);
+    let high = high_at(weight, 4u * group, col / 4u, depth, stride);
+    let at = words_at(weight, group, col / 4u, stride) / 2u;
+    let first = matrix[at];
+//@ if NIBBLES
+    let words = vec4<u32>(first.xx, first.yy);
+//@ else
+    let words = vec4<u32>(first, matrix[at + 1u]);
+//@ end
 //@ for c 4
-    s.numbers = numbers_at(weight, 4u * group + ${c}u, col / 4u, depth, stride);
+    s.numbers = numbers_of(words[${c}], high, 4u * group + ${c}u);
     w.w_${c} = widen(s);
 //@ end
 //@ else

@@ -37,9 +37,9 @@ pub(crate) enum Element {
     F16,
     Bf16,
     /// Integers in blocks: [`BLOCK`] rows of a column share a scale in f16. All integers come first, then all
-    /// scales.
+    /// scales. Words of four rows by four columns are neighbors, so that a thread reads them at once.
     Blocks(BlockFormat),
-    /// Integers of blocks of 256 rows: all lower four bits, all upper bits, then all scales in f16, those of
+    /// Integers of blocks of 256 rows: all lower four bits, in the order of [`Element::Blocks`], all upper bits, then all scales in f16, those of
     /// [`per_scale`] rows each, and unless they have 6 bits as many addends.
     Super(SuperFormat),
 }
@@ -229,15 +229,19 @@ fn blocks(floats: &[f32], columns: usize, format: BlockFormat, stored: Option<&B
         let round = |row: &[f32]| -> Vec<u8> {
             row.iter().zip(&own).map(|(x, scale)| format.number(*x, *scale) as u8).collect()
         };
-        for rows in block.chunks_exact(columns * format.per_word() / 4) {
-            let bytes = match format {
+        let rows_per_word = format.per_word() / 4;
+        for four_rows in block.chunks_exact(4 * columns) {
+            let of_rows = four_rows.chunks_exact(columns * rows_per_word).map(|rows| match format {
                 BlockFormat::Q8_0 => round(rows),
                 BlockFormat::Q4_0 => {
                     let (first, second) = rows.split_at(columns);
                     round(first).iter().zip(round(second)).map(|(a, b)| a & 15 | b << 4).collect()
                 }
-            };
-            words.extend(bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)));
+            });
+            let of_rows: Vec<Vec<u8>> = of_rows.collect();
+            let word = |bytes: &[u8], quad: usize| u32::from_le_bytes(bytes.as_chunks().0[quad]);
+            words
+                .extend((0..columns / 4).flat_map(|quad| of_rows.iter().map(move |bytes| word(bytes, quad))));
         }
         scales.extend(own);
     }
@@ -270,7 +274,8 @@ fn super_blocks(
         let of = of(column, block);
         for (i, code) in of.codes.iter().enumerate() {
             let row = block * SUPER_BLOCK + i;
-            bytes[row / 2 * columns + column] |= (code & 15) << (row % 2 * 4);
+            let word = (row / 4 * columns / 4 + column / 4) * 2 + row % 4 / 2;
+            bytes[4 * word + column % 4] |= (code & 15) << (row % 2 * 4);
             if let Some(rows) = 8_usize.checked_div(bits) {
                 bytes[low + row / rows * columns + column] |= code >> 4 << (row % rows * bits);
             }
