@@ -32,7 +32,7 @@ const FIRST_IDEOGRAPH: char = '\u{2E80}';
 /// Codes of the first chunk of a piece where nothing else is asked for.
 const FIRST_CHUNK: usize = 10;
 /// Codes that a chunk adds at most.
-const LARGEST_CHUNK: usize = 100;
+const LARGEST_CHUNK: usize = 200;
 /// Words between the texts that plans are compiled for.
 const WARM_UP_WORDS: usize = 8;
 /// Codes of a character of slow speech.
@@ -64,6 +64,8 @@ pub(super) struct Pieces {
     warnings: Vec<String>,
     /// Codes of the first chunk of a piece; `None` where pieces are whole.
     first_chunk: Option<usize>,
+    /// Factor by which chunks end later than those before them: each costs a run of S3Gen over all codes.
+    growth: usize,
     current: Option<Speaking>,
     times: [Duration; STAGES.len()],
     /// Codes that were made.
@@ -157,7 +159,8 @@ impl Pieces {
         model.draw_settings(&own, 0).check()?;
         let flow = model.flow_settings(&own);
         let progress = Progress::new(o);
-        let usual = if model.device().pacing().side_by_side { FIRST_CHUNK } else { 0 };
+        let pacing = model.device().pacing();
+        let usual = if pacing.side_by_side { FIRST_CHUNK } else { 0 };
         let (language, word_times) = (o.language.clone(), o.word_times);
         let first_chunk = if o.whole { 0 } else { own.first_chunk.unwrap_or(usual) };
         Ok(Pieces {
@@ -172,6 +175,7 @@ impl Pieces {
             progress,
             warnings,
             first_chunk: Some(first_chunk).filter(|codes| *codes > 0),
+            growth: pacing.chunk_growth,
             current: None,
             times: Default::default(),
             frames: 0,
@@ -316,7 +320,7 @@ impl Pieces {
                 check(&grown.samples)?;
                 samples = grown.samples;
             }
-            speaking.chunk = speaking.chunk.map(|chunk| chunk + chunk.min(LARGEST_CHUNK));
+            speaking.chunk = speaking.chunk.map(|chunk| (self.growth * chunk).min(chunk + LARGEST_CHUNK));
             if samples.is_empty() && finish.is_none() {
                 continue;
             }
