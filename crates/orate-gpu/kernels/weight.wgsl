@@ -4,7 +4,8 @@
 //            f32 by a shift
 //   BLOCKS   signed integers, followed by all scales in f16, [⌈K⌉ / 32, stride]: 32 rows of a column share
 //            one. A weight is its integer times its scale. A word has the bytes of four columns, or with
-//            NIBBLES those of two rows, the first of them in the lower halves. Words of four rows are neighbors.
+//            NIBBLES those of two rows, the first of them in the lower halves. Words of four rows are
+//            neighbors.
 //   SUPER    with BLOCKS and NIBBLES: numbers are not signed. With HIGH_BITS, upper bits follow all lower
 //   ones: a
 //            word has those of four columns of 8 / HIGH_BITS rows, the first of them lowest. The number 32 is

@@ -39,8 +39,9 @@ pub(crate) enum Element {
     /// Integers in blocks: [`BLOCK`] rows of a column share a scale in f16. All integers come first, then all
     /// scales. Words of four rows by four columns are neighbors, so that a thread reads them at once.
     Blocks(BlockFormat),
-    /// Integers of blocks of 256 rows: all lower four bits, in the order of [`Element::Blocks`], all upper bits, then all scales in f16, those of
-    /// [`per_scale`] rows each, and unless they have 6 bits as many addends.
+    /// Integers of blocks of 256 rows: all lower four bits, in the order of [`Element::Blocks`], all upper
+    /// bits, then all scales in f16, those of [`per_scale`] rows each, and unless they have 6 bits as many
+    /// addends.
     Super(SuperFormat),
 }
 
