@@ -414,14 +414,15 @@ DEVICE void product(const Args& a) {
     // `gated` is a constant in the loop below, and `normed` there.
     auto load_weights = [&](int to, int step, bool gated) {
 #if PRECISION >= 4
-        const Stored* own = weights + step * STEP * 32;
         const Scales* shared = scales + step * STEP / PER_SCALE * 8;
         const u32* bits = plane + step * STEP / PER_PLANE * 32;
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
-            const Numbers* first = (const Numbers*)(own + 32 * i);
+            // If a step's second block does not exist, x is zero there.
+            const Stored* own = weights + min(step * STEP + i, a.k_blocks - 1) * 32;
+            const Numbers* first = (const Numbers*)own;
             if (gated) w[to][i] = joined(first[half], ((const Numbers*)((const uint4*)first + apart))[half]);
-            else w[to][i] = own[32 * i];
+            else w[to][i] = *own;
         }
 #pragma unroll
         for (int i = 0; i < SCALES; i++) {

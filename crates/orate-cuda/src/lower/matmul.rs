@@ -264,6 +264,23 @@ mod tests {
     use crate::lower::tests::facts;
 
     #[test]
+    fn weights_that_stay_in_the_cache_are_prefetched() {
+        // Of an imaginary GPU with 50 MiB of cache.
+        let prefetched = |widths: [usize; 3]| {
+            let works = widths.iter().map(|n| {
+                let sizes = Sizes { rows: 1, k: 1024, n: *n, time: 1, channels: 1024, dilation: 1, left: 0 };
+                let t = Tiling { tiles: 1, split: 1 };
+                product(Precision::Bf16, Source::Dense, t, [Pointer::Null; 12], sizes, [0; 7])
+            });
+            let mut works: Vec<(usize, Work)> = works.enumerate().collect();
+            announce(&mut works, &facts(90));
+            [0, 1, 2].map(|i| works[i].1.words[NEXT_BYTES] as usize / 2048)
+        };
+        assert_eq!(prefetched([1024, 2048, 4096]), [4096, 1024, 2048], "of the second one after each");
+        assert_eq!(prefetched([1024, 2048, 6144]), [0, 0, 2048], "the widest with another one is too much");
+    }
+
+    #[test]
     fn many_rows_share_operands() {
         let chosen = |precision, arch, sizes: [usize; 7]| {
             let facts = facts(arch);
