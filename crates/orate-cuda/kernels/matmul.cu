@@ -354,10 +354,10 @@ template <int TILES, int SOURCE>
 struct Tuning {
     // Steps in flight. With three, norms do not fit the registers in f32.
     static constexpr bool IS_TIGHT = PRECISION == 0 && __CUDA_ARCH__ >= 800;
-    static constexpr bool FEW = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2);
-    // Blocks of 16 of K in a step: for few rows those that share scales, which are loaded once.
+    static constexpr bool IS_DEEP = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2);
+    // Blocks of 16 of K in a step: for up to eight rows those that share scales, which are loaded once.
     static constexpr int STEP = TILES == 1 && PRECISION >= 4 ? 2 : 1;
-    static constexpr int DEPTH = (FEW ? 3 : 2) - (STEP - 1);
+    static constexpr int DEPTH = (IS_DEEP ? 3 : 2) - (STEP - 1);
     // Whether registers are left to load the values to add to the first results while the matmul runs.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
 };
@@ -453,11 +453,14 @@ DEVICE void product(const Args& a) {
     };
     int k = begin * STEP * 16 + lane % 4 * 4;
     float4 factor[NORMS ? DEPTH : 1][STEP], added[SHIFTS ? DEPTH : 1][STEP];
+    // Rows with norms have whole blocks, but a step's second block may not exist.
+    auto exists = [&](int i, int k) { return i == 0 || k + 16 * i < a.k; };
     auto load_norms = [&](int to, int k) {
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
-            if (NORMS && k + 16 * i < a.k) factor[to][i] = *(const float4*)(a.norm + k + 16 * i);
-            if (SHIFTS && a.shift && k + 16 * i < a.k) added[to][i] = *(const float4*)(a.shift + k + 16 * i);
+            if (!NORMS || !exists(i, k)) continue;
+            factor[to][i] = *(const float4*)(a.norm + k + 16 * i);
+            if (SHIFTS && a.shift) added[to][i] = *(const float4*)(a.shift + k + 16 * i);
         }
     };
 #pragma unroll
@@ -536,7 +539,7 @@ DEVICE void product(const Args& a) {
                 if (step + s >= end) break;
 #pragma unroll
                 for (int i = 0; i < STEP; i++) {
-                    if (normed && (STEP == 1 || k + 16 * i < a.k)) apply_norms(s, i);
+                    if (normed && exists(i, k)) apply_norms(s, i);
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
                     uint4 wide[FACTORS];
                     u32 bits = HAS_PLANES ? high[s][i / PER_PLANE] : 0;

@@ -235,8 +235,9 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
     }
 }
 
-/// Whether prefetched weights, and those of the matmul before theirs, stay in the second-level cache until
-/// they are used. Otherwise all would be read twice.
+/// Whether prefetched weights, and those of the matmul before theirs, likely stay in the second-level cache
+/// until they are used. From about a quarter of it on, matmuls took longer with prefetching than without
+/// (docs/performance.md, *Formats of blocks*).
 pub(super) fn stay_in_cache(bytes: [u32; 2], facts: &Facts) -> bool {
     bytes.iter().map(|b| u64::from(*b)).sum::<u64>() <= u64::from(facts.cache / 4)
 }
