@@ -1,0 +1,119 @@
+//! Layers at the sizes of the estimator of Chatterbox, whose steps GPUs fuse.
+
+use super::Case;
+use crate::ScalarValue;
+use orate_graph::{Activation, AttentionMask, ConvGeometry, DType, Graph, Norm, Op, Result, Value, Weight};
+
+fn vector(name: &str, n: usize) -> Weight {
+    Weight::named(name, [n])
+}
+
+fn matrix(name: &str, k: usize, n: usize) -> Weight {
+    Weight::named(name, [k, n])
+}
+
+fn norm(name: &str) -> Norm {
+    Norm {
+        weight: vector(&format!("{name}_gain"), 256),
+        bias: vector(&format!("{name}_shift"), 256),
+        eps: 1e-5,
+    }
+}
+
+/// Norm, matmul, GELU and matmul. With `outputs`, the values between them are outputs, too.
+///
+/// # Errors
+/// x is not [.., 256].
+pub fn feed_forward(g: &mut Graph, x: Value, layer: &str, outputs: bool) -> Result<Value> {
+    let matrix = |name: &str, k, n| matrix(&format!("{layer}{name}"), k, n);
+    let vector = |name: &str, n| vector(&format!("{layer}{name}"), n);
+    let normed = g.layer_norm(x, norm(&format!("{layer}second")))?;
+    let y = g.linear(normed, matrix("up", 256, 1024), vector("up_bias", 1024))?;
+    let hidden = g.activate(y, Activation::Gelu)?;
+    if outputs {
+        g.output("normed", normed)?;
+        g.output("hidden", hidden)?;
+    }
+    let y = g.linear(hidden, matrix("down", 1024, 256), vector("down_bias", 256))?;
+    g.add(y, x)
+}
+
+/// Two layers of the estimator of Chatterbox.
+#[must_use]
+pub fn transformer([rows, time]: [usize; 2]) -> Case {
+    let build = |g: &mut Graph| -> Result<()> {
+        let mut x = g.input("x", DType::F32, [rows, time, 256])?;
+        let lens = g.input("lens", DType::I32, [rows])?;
+        for layer in 0..2 {
+            let y = g.layer_norm(x, norm(&format!("{layer}.first")))?;
+            let [q, k, v] =
+                ["q", "k", "v"].map(|name| g.matmul(y, matrix(&format!("{layer}.{name}"), 256, 512)));
+            let (scale, mask, relative, bias) = (0.125, AttentionMask::None, None, false);
+            let op = Op::Attention { heads: 8, scale, mask, relative, bias, follows_weights: true };
+            let y = g.attention(op, q?, k?, v?, Some(lens))?;
+            let out = matrix(&format!("{layer}.out"), 512, 256);
+            let y = g.linear(y, out, vector(&format!("{layer}.out_bias"), 256))?;
+            x = g.add(y, x)?;
+            x = feed_forward(g, x, &format!("{layer}."), false)?;
+        }
+        g.output("y", x)
+    };
+    let mut g = Graph::new("transformer");
+    build(&mut g).expect("builds");
+    let lens: Vec<i32> = (0..rows).map(|row| (time - 7 * row) as i32).collect();
+    Case::new(format!("transformer, {rows} times {time} rows"), g).with("lens", lens)
+}
+
+/// What the estimator of Chatterbox has between transformer layers: two convolutions, each with a norm, the
+/// first with a row of a table.
+#[must_use]
+pub fn residual_block([batch, time]: [usize; 2], edges: ConvGeometry) -> Case {
+    let build = |g: &mut Graph| -> Result<()> {
+        let x = g.input("x", DType::F32, [batch, time, 256])?;
+        let block = |g: &mut Graph, x: Value, name: &str| {
+            let y = g.conv1d(x, matrix(&format!("{name}.conv"), 3 * 256, 256), edges)?;
+            let y = g.add_bias(y, vector(&format!("{name}.bias"), 256))?;
+            let y = g.layer_norm(y, norm(name))?;
+            g.activate(y, Activation::Mish)
+        };
+        let y = block(g, x, "first")?;
+        let (rows, step) = (g.input("rows", DType::F32, [4, 256])?, g.scalar("step"));
+        let row = g.select_row(rows, step)?;
+        let y = g.add_row(y, row)?;
+        let y = block(g, y, "second")?;
+        let x = g.linear(x, matrix("last", 256, 256), vector("last_bias", 256))?;
+        let y = g.add(x, y)?;
+        g.output("y", y)
+    };
+    let mut g = Graph::new("residual block");
+    build(&mut g).expect("builds");
+    let case = Case::new(format!("residual block, {batch} times {time} rows, {edges:?}"), g);
+    case.with_scalar("step", ScalarValue::U64(2))
+}
+
+/// Attention of Chatterbox's encoder, with positions relative to the query.
+#[must_use]
+pub fn relative_attention([batch, time]: [usize; 2]) -> Case {
+    let name = format!("relative positions of {batch} × {time}");
+    let mut g = Graph::new(&name);
+    let x = g.input("x", DType::F32, [batch, time, 512]).expect("declares");
+    let offsets = g.input("offsets", DType::F32, [1, 2 * time - 1, 512]).expect("declares");
+    let lens = g.input("lens", DType::I32, [batch]).expect("declares");
+    let y = (|| {
+        let vector = |name: &str| Weight::named(name, [512]);
+        let matrix = |name: &str| Weight::named(name, [512, 512]);
+        let y = g.layer_norm(x, Norm { weight: vector("gain"), bias: vector("shift"), eps: 1e-5 })?;
+        let q = g.matmul(y, matrix("q"))?;
+        let (k, v) = (g.linear(y, matrix("k"), vector("bk"))?, g.linear(y, matrix("v"), vector("bv"))?);
+        let (of_keys, of_offsets) = (g.add_bias(q, vector("u"))?, g.add_bias(q, vector("w"))?);
+        let p = g.matmul(offsets, matrix("p"))?;
+        let scores = g.relative_scores(of_offsets, p, 8, 0.125)?;
+        let (mask, relative) = (AttentionMask::None, None);
+        let op = Op::Attention { heads: 8, scale: 0.125, mask, relative, bias: true, follows_weights: true };
+        let y = g.biased_attention(op, [of_keys, k, v, scores], Some(lens))?;
+        g.matmul(y, matrix("out"))
+    })();
+    g.output("y", y.expect("builds")).expect("declares");
+    let lens: Vec<i32> = (0..batch).map(|row| (time - 7 * row) as i32).collect();
+    Case::new(name, g).with("lens", lens)
+}
