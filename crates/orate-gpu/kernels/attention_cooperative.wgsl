@@ -1,14 +1,15 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// Attention of many queries on cooperative matrices, without a mask and bias: the function of
-// attention_tile.wgsl, whose parameters it has. Queries, keys, values and their weights are rounded to f16,
-// scores and sums are f32. See matmul_cooperative.wgsl about cooperative matrices.
+// Attention of many queries on cooperative matrices, without a mask: the function of attention_tile.wgsl,
+// whose parameters it has. Queries, keys, values and their weights are rounded to f16, scores and sums are
+// f32. With HALF, queries, keys and values are stored in f16, of which a thread reads eight at a time,
+// otherwise four. See matmul_cooperative.wgsl about cooperative matrices.
 //
 // A workgroup has QUERIES queries of one head and iterates over tiles of KEYS keys. Its SGM × SGN subgroups
 // divide the scores of a tile, and the sums, into FM × FN and FM × FD fragments each. Since the elements of a
 // cooperative matrix cannot be accessed, scores pass through workgroup memory. There, PARTS neighboring
-// threads compute the weights of one query.
+// threads compute the weights of one query. Keys and values are read a tile ahead.
 //
 // Weights are 2^(score − reference) with a reference for each query, the largest score of the first tile.
 // Only if a later score exceeds it by more than MARGIN, which f16 could not hold, the reference and the sums
@@ -33,6 +34,9 @@ struct Params {
     relative_value: u32,
     // Heads of q that share one head of k and v.
     group: u32,
+    seen: u32,
+    // BIAS: [B, H, Tq, Tk], added to the scaled scores.
+    bias: u32,
 }
 
 var<immediate> p: Params;
@@ -44,19 +48,25 @@ alias Sum = coop_mat${FRAGMENT}x${FRAGMENT}<f32, C>;
 
 // In vectors of four. Rows in workgroup memory have two more, to avoid bank conflicts.
 const D4 = ${D}u / 4u;
-const KEYS4 = ${KEYS}u / 4u;
 const FRAGMENT4 = ${FRAGMENT}u / 4u;
 const KV_STRIDE = D4 + 2u;
+const WEIGHTS_STRIDE = ${KEYS}u / 4u + 2u;
 const STRIDE = ${WIDEST}u / 4u + 2u;
 
+// In vectors of EACH elements of queries, keys and values, which a thread reads at once.
+const EACH = ${EACH}u;
+const VECTORS = ${D}u / EACH;
+
+// Scores of keys that are not seen, and references before the first tile: 2^(NOTHING − LOWEST) is zero.
 const NOTHING = -3.0e38;
+const LOWEST = -1.0e30;
 const MARGIN = 14.0;
 const LOG2_E = 1.442695;
 
 var<workgroup> k_tile: array<vec4<f16>, ${KEYS} * KV_STRIDE>;
-var<workgroup> v_tile: array<vec4<f16>, ${KEYS} * KV_STRIDE>;
-// Queries, then weights.
-var<workgroup> weights: array<vec4<f16>, ${QUERIES} * STRIDE>;
+// Queries, then values.
+var<workgroup> v_tile: array<vec4<f16>, ${ROWS} * KV_STRIDE>;
+var<workgroup> weights: array<vec4<f16>, ${QUERIES} * WEIGHTS_STRIDE>;
 // Scores; sums while they change or are stored.
 var<workgroup> scores: array<vec4<f32>, ${QUERIES} * STRIDE>;
 // Of each query, what its sums are multiplied by.
@@ -73,12 +83,10 @@ fn main(
     let lane = subgroup * ${LANES}u + invocation;
     let sm = subgroup / ${SGN}u;
     let sn = subgroup % ${SGN}u;
-    let width = p.heads * D4;
-    let head = workgroup.y * D4;
-    let kv_width = p.heads / p.group * D4;
+    let kv_width = p.heads / p.group * VECTORS;
     let batch = workgroup.z;
     let kv = batch * p.own;
-    let kv_from = kv * p.tk * kv_width + workgroup.y / p.group * D4;
+    let kv_from = kv * p.tk * kv_width + workgroup.y / p.group * VECTORS;
     let first_query = workgroup.x * ${QUERIES}u;
     var keys = p.tk;
 //@ if LENS
@@ -86,18 +94,40 @@ fn main(
     keys = u32(clamp(len, 0, i32(p.tk)));
 //@ end
 
-    // Rows and quads of a tile of keys or values that this thread reads, and where it stores them.
+    // Rows and vectors of a tile of keys or values that this thread reads, and where it stores them.
 //@ for u LOADS
-    let row_${u} = (lane + ${u}u * ${THREADS}u) / D4;
-    let quad_${u} = kv_from + (lane + ${u}u * ${THREADS}u) % D4;
-    let to_${u} = row_${u} * KV_STRIDE + (lane + ${u}u * ${THREADS}u) % D4;
-    k_tile[to_${u}] = rounded(load(p.k, row_${u}, kv_width, quad_${u}), row_${u} < keys);
+    let row_${u} = (lane + ${u}u * ${THREADS}u) / VECTORS;
+    let vector_${u} = kv_from + (lane + ${u}u * ${THREADS}u) % VECTORS;
+    let to_${u} = row_${u} * KV_STRIDE + (lane + ${u}u * ${THREADS}u) % VECTORS * (EACH / 4u);
+    let first_k_${u} = load(p.k, row_${u}, kv_width, vector_${u});
+    var v_${u} = load(p.v, row_${u}, kv_width, vector_${u});
+    var k_${u} = load(p.k, ${KEYS}u + row_${u}, kv_width, vector_${u});
 //@ end
-    for (var i = lane; i < ${QUERIES}u * D4; i += ${THREADS}u) {
-        let row = min(first_query + i / D4, p.tq - 1u);
-        let at = p.q / 4u + (batch * p.tq + row) * width + head + i % D4;
-        weights[i / D4 * STRIDE + i % D4] = vec4<f16>(memory[at]);
+//@ if HALF
+    // Neighboring threads store the first and the last four of eight elements at a time, which are in
+    // different banks.
+    let odd = lane % 2u;
+//@ end
+    for (var i = lane; i < ${QUERIES}u * VECTORS; i += ${THREADS}u) {
+        let row = min(first_query + i / VECTORS, p.tq - 1u);
+        let at = ((batch * p.tq + row) * p.heads + workgroup.y) * VECTORS + i % VECTORS;
+        let to = i / VECTORS * KV_STRIDE + i % VECTORS * (EACH / 4u);
+        let q = memory[p.q / 4u + at];
+//@ if HALF
+        v_tile[to] = four(q.xy);
+        v_tile[to + 1u] = four(q.zw);
+//@ else
+        v_tile[to] = four(q);
+//@ end
     }
+//@ for u LOADS
+//@ if HALF
+    k_tile[to_${u}] = four(first_k_${u}.xy);
+    k_tile[to_${u} + 1u] = four(first_k_${u}.zw);
+//@ else
+    k_tile[to_${u}] = four(first_k_${u});
+//@ end
+//@ end
     if lane == 0u {
         atomicStore(&changed, 0u);
     }
@@ -105,7 +135,7 @@ fn main(
 //@ for i FM
 //@ for c DEPTHS
     let q_${i}_${c} = coopLoadT<Left>(
-        &weights[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * STRIDE + ${c}u * FRAGMENT4], STRIDE);
+        &v_tile[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * KV_STRIDE + ${c}u * FRAGMENT4], KV_STRIDE);
 //@ end
 //@ for j FD
     var out_${i}_${j} = Sum();
@@ -114,14 +144,22 @@ fn main(
 
     let query = lane / ${PARTS}u;
     let part = lane % ${PARTS}u;
+//@ if BIAS
+    let row = min(first_query + query, p.tq - 1u);
+    let bias_from = p.bias + ((batch * p.heads + workgroup.y) * p.tq + row) * p.tk;
+    let scale = LOG2_E;
+//@ else
     let scale = p.scale * LOG2_E;
-    var reference = NOTHING;
+//@ end
+    // The vectors of scores that this thread reads, in an order in which those of neighboring queries are in
+    // different banks.
+//@ for s SHARE
+    let own_${s} = (${s}u * ${PARTS}u + part + query % 4u * 2u) % (${KEYS}u / 4u);
+//@ end
+    var reference = LOWEST;
     var total = 0.0;
     // The loop has barriers, so its end must not depend on memory: WGSL requires uniform control flow.
     for (var start = 0u; start < p.tk; start += ${KEYS}u) {
-//@ for u LOADS
-        let v_${u} = load(p.v, start + row_${u}, kv_width, quad_${u});
-//@ end
 //@ for i FM
 //@ for j FN
         var score_${i}_${j} = Sum();
@@ -146,25 +184,46 @@ fn main(
 //@ end
         workgroupBarrier();
 
-        // The values of this tile, and the keys of the next.
-//@ for u LOADS
-        v_tile[to_${u}] = rounded(v_${u}, start + row_${u} < keys);
+//@ if BIAS
+//@ for s SHARE
+        let biased_${s} =
+            min(start + own_${s} * 4u + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.tk - 1u));
+        let bias_${s} = vec4<f32>(
+            one(bias_from + biased_${s}.x), one(bias_from + biased_${s}.y),
+            one(bias_from + biased_${s}.z), one(bias_from + biased_${s}.w));
 //@ end
-//@ for u LOADS
-        let k_${u} = load(p.k, start + ${KEYS}u + row_${u}, kv_width, quad_${u});
 //@ end
+        // Values that are not seen may be anything, also NaN, which weights of zero would not remove.
+//@ for u LOADS
+        v_${u} = select(vec4<f32>(), v_${u}, start + row_${u} < keys);
+//@ if HALF
+        v_tile[to_${u} + odd] = four(select(v_${u}.xy, v_${u}.zw, odd == 1u));
+        v_tile[to_${u} + 1u - odd] = four(select(v_${u}.zw, v_${u}.xy, odd == 1u));
+//@ else
+        v_tile[to_${u}] = four(v_${u});
+//@ end
+        v_${u} = load(p.v, start + ${KEYS}u + row_${u}, kv_width, vector_${u});
+//@ end
+//@ for s SHARE
+        var score_${s} = scores[query * STRIDE + own_${s}];
+//@ if BIAS
+        score_${s} = fma(score_${s}, vec4<f32>(p.scale), bias_${s});
+//@ end
+//@ end
+        if start + ${KEYS}u > keys {
+//@ for s SHARE
+            let at_${s} = start + own_${s} * 4u + vec4<u32>(0u, 1u, 2u, 3u);
+            score_${s} = select(vec4<f32>(NOTHING), score_${s}, at_${s} < vec4<u32>(keys));
+//@ end
+        }
         var largest = NOTHING;
 //@ for s SHARE
-        let at_${s} = start + (${s}u * ${PARTS}u + part) * 4u + vec4<u32>(0u, 1u, 2u, 3u);
-        let score_${s} = select(
-            vec4<f32>(NOTHING),
-            scale * scores[query * STRIDE + ${s}u * ${PARTS}u + part],
-            at_${s} < vec4<u32>(keys));
         largest = max(largest, max(max(score_${s}.x, score_${s}.y), max(score_${s}.z, score_${s}.w)));
 //@ end
 //@ for r ROUNDS
         largest = max(largest, subgroupShuffleXor(largest, 1u << ${r}u));
 //@ end
+        largest *= scale;
         var factor = 1.0;
         if largest > reference + MARGIN {
             factor = exp2(reference - largest);
@@ -179,17 +238,18 @@ fn main(
         }
         total *= factor;
 //@ for s SHARE
-        {
-            let e = select(
-                vec4<f16>(), vec4<f16>(exp2(score_${s} - reference)), at_${s} < vec4<u32>(keys));
-            weights[query * STRIDE + ${s}u * ${PARTS}u + part] = e;
-            // As the products see them.
-            let w = vec4<f32>(e);
-            total += (w.x + w.y) + (w.z + w.w);
-        }
+        let w_${s} = exp2(fma(score_${s}, vec4<f32>(scale), vec4<f32>(-reference)));
+        weights[query * WEIGHTS_STRIDE + own_${s}] = vec4<f16>(w_${s});
+        total += (w_${s}.x + w_${s}.y) + (w_${s}.z + w_${s}.w);
 //@ end
 //@ for u LOADS
-        k_tile[to_${u}] = rounded(k_${u}, start + ${KEYS}u + row_${u} < keys);
+//@ if HALF
+        k_tile[to_${u} + odd] = four(select(k_${u}.xy, k_${u}.zw, odd == 1u));
+        k_tile[to_${u} + 1u - odd] = four(select(k_${u}.zw, k_${u}.xy, odd == 1u));
+//@ else
+        k_tile[to_${u}] = four(k_${u});
+//@ end
+        k_${u} = load(p.k, start + 2u * ${KEYS}u + row_${u}, kv_width, vector_${u});
 //@ end
         workgroupBarrier();
 
@@ -222,7 +282,8 @@ fn main(
 //@ for c KEY_STEPS
 //@ for i FM
         let w_${c}_${i} = coopLoadT<Left>(
-            &weights[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * STRIDE + ${c}u * FRAGMENT4], STRIDE);
+            &weights[(sm * ${FM}u + ${i}u) * ${FRAGMENT}u * WEIGHTS_STRIDE + ${c}u * FRAGMENT4],
+            WEIGHTS_STRIDE);
 //@ end
 //@ for j FD
         let v_${c}_${j} = coopLoadT<Right>(
@@ -254,18 +315,31 @@ fn main(
     for (var i = lane; i < ${QUERIES}u * D4; i += ${THREADS}u) {
         let row = first_query + i / D4;
         if row < p.tq {
-            let to = p.out / 4u + (batch * p.tq + row) * width + head + i % D4;
-            memory[to] = scores[i / D4 * STRIDE + i % D4] * factors[i / D4];
+            let to = ((batch * p.tq + row) * p.heads + workgroup.y) * D4 + i % D4;
+            memory[p.out / 4u + to] = scores[i / D4 * STRIDE + i % D4] * factors[i / D4];
         }
     }
 }
 
-// Four elements of a key or value; past the end, those of the last one.
-fn load(first: u32, key: u32, width: u32, quad: u32) -> vec4<f32> {
-    return memory[first / 4u + min(key, p.tk - 1u) * width + quad];
+// EACH elements of a key or value; past the end, those of the last one.
+fn load(first: u32, key: u32, width: u32, vector: u32) -> vec4<f32> {
+    return memory[first / 4u + min(key, p.tk - 1u) * width + vector];
 }
 
-// Zeros for keys that are not seen.
-fn rounded(x: vec4<f32>, is_seen: bool) -> vec4<f16> {
-    return vec4<f16>(select(vec4<f32>(), x, is_seen));
+//@ if BIAS
+fn one(at: u32) -> f32 {
+    return memory[at >> 2u][at & 3u];
 }
+//@ end
+
+// Four elements in f16.
+//@ if HALF
+fn four(words: vec2<f32>) -> vec4<f16> {
+    let bits = bitcast<vec2<u32>>(words);
+    return vec4<f16>(vec4<f32>(unpack2x16float(bits.x), unpack2x16float(bits.y)));
+}
+//@ else
+fn four(x: vec4<f32>) -> vec4<f16> {
+    return vec4<f16>(x);
+}
+//@ end

@@ -63,6 +63,10 @@ fn source(row: u32, tap: u32) -> u32 {
 //@ if KEPT
 //@ include reduce
 
+fn finished(x: vec4<f32>, c: u32) -> vec4<f32> {
+    return x;
+}
+
 @compute @workgroup_size(128)
 fn main(
 //@ include reduce_inputs

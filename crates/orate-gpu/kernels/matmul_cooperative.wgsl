@@ -17,6 +17,9 @@ enable wgpu_cooperative_matrix;
 // NORM: rows of x get an RMS norm. They are multiplied by its weight, and by BEFORE for the sake of f16, on
 // their way to workgroup memory, and results by the reciprocal root, which is known at the end.
 //
+// LAYER_NORM: rows of x get a layer norm. K is ROUNDS slices, whose loop is unrolled: OF_NORM threads hold a
+// row in registers, from which it goes to workgroup memory slice by slice.
+//
 // GATED: out = activation(x · first weight) · (x · second weight). Columns of a workgroup are fragments of
 // the first and of the second weight in turn, so CN is even.
 
@@ -62,6 +65,23 @@ fn load_norm(k: u32) -> vec4<f32> {
 }
 //@ end
 
+
+//@ if LAYER_NORM
+//@ include divided
+
+const OF_NORM = 8u;
+const NORM_ROWS = ${LANES}u / OF_NORM;
+
+// Sum over the threads of a row.
+fn of_row(x: f32) -> f32 {
+    var sum = x;
+    sum += subgroupShuffleXor(sum, 1u);
+    sum += subgroupShuffleXor(sum, 2u);
+    sum += subgroupShuffleXor(sum, 4u);
+    return sum;
+}
+//@ end
+
 // Row and column, in the tile, of the four results at index `share` of the current sums.
 fn result(share: u32, i: u32, c: u32) -> vec2<u32> {
     let row = share / MET_COLS;
@@ -84,6 +104,9 @@ fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
     @builtin(subgroup_id) subgroup: u32,
+//@ if LAYER_NORM
+    @builtin(subgroup_invocation_id) invocation: u32,
+//@ end
 ) {
     let group = subgroup / (${GM}u * ${GN}u);
     let sm = subgroup / ${GN}u % ${GM}u;
@@ -98,7 +121,7 @@ fn main(
     let weight = of_part(part, p.weight, p.weight_1, p.weight_2);
     own_part = part;
     own_n = of_part(part, p.n, p.n_1, p.n_2);
-    own_out = p.out + of_part(part, 0u, p.m * p.n, p.m * (p.n + p.n_1));
+    own_out = of_part(part, 0u, p.m * p.n, p.m * (p.n + p.n_1));
     let stride = (own_n + ${COLUMNS_PADDING}u - 1u) / ${COLUMNS_PADDING}u * ${COLUMNS_PADDING}u;
 //@ else
     let first_col = workgroup.x * ${COLUMNS}u;
@@ -151,10 +174,54 @@ fn main(
     var b_next_${u}_${i} = matrix[b_from_${i} + k_${u} * (stride / 4u)];
 //@ end
 //@ end
+//@ if LAYER_NORM
+//@ else
 //@ for i A_LOADS
     var a_next_${u}_${i} = load_a(a_from_${i}, k_${u} + a_quad_${i} * 4u);
 //@ if NORM
     var norm_next_${u}_${i} = load_norm(k_${u} + a_quad_${i} * 4u);
+//@ end
+//@ end
+//@ end
+//@ end
+//@ if LAYER_NORM
+    let norm_part = invocation % OF_NORM;
+//@ for i NORM_TIMES
+    let norm_row_${i} = (${i}u * ${SUBGROUPS}u + subgroup) * NORM_ROWS + invocation / OF_NORM;
+    let norm_from_${i} = (p.x + min(first_row + norm_row_${i}, p.m - 1u) * p.k) / 4u + norm_part;
+//@ for r ROUNDS
+//@ for w NORM_VECTORS
+    var x_${i}_${r}_${w} =
+        memory[norm_from_${i} + (${r}u * ${NORM_VECTORS}u + ${w}u) * OF_NORM];
+//@ end
+//@ end
+//@ end
+//@ for i NORM_TIMES
+    var sum_of_${i} = 0.0;
+//@ for r ROUNDS
+//@ for w NORM_VECTORS
+    sum_of_${i} += dot(x_${i}_${r}_${w}, vec4<f32>(1.0));
+//@ end
+//@ end
+    let mean_${i} = divided(of_row(sum_of_${i}), p.k);
+    var squares_of_${i} = 0.0;
+//@ for r ROUNDS
+//@ for w NORM_VECTORS
+    x_${i}_${r}_${w} -= mean_${i};
+    squares_of_${i} += dot(x_${i}_${r}_${w}, x_${i}_${r}_${w});
+//@ end
+//@ end
+    let root_${i} = 1.0 / sqrt(of_row(squares_of_${i}) / f32(p.k) + p.eps);
+//@ end
+//@ for r ROUNDS
+//@ for w NORM_VECTORS
+    let norm_${r}_${w} = (${r}u * ${NORM_VECTORS}u + ${w}u) * OF_NORM + norm_part;
+    let scale_${r}_${w} = vectors[p.norm / 4u + norm_${r}_${w}];
+    let shift_${r}_${w} = vectors[p.shift / 4u + norm_${r}_${w}];
+//@ for i NORM_TIMES
+    let normed_${i}_${r}_${w} = vec4<f16>(
+        fma(x_${i}_${r}_${w} * root_${i}, scale_${r}_${w}, shift_${r}_${w}));
+//@ end
 //@ end
 //@ end
 //@ end
@@ -178,7 +245,8 @@ fn main(
 //@ end
 //@ end
 
-    for (var slice = 0u; slice < slices; slice += ${AHEAD}u) {
+    for (var slice = 0u; slice < slices; slice += ${ROUNDS}u * ${AHEAD}u) {
+//@ for r ROUNDS
 //@ for u AHEAD
 //@ if AHEAD_SEVERAL
         if slice + ${u}u >= slices {
@@ -187,6 +255,13 @@ fn main(
 //@ end
         {
             workgroupBarrier();
+//@ if LAYER_NORM
+//@ for i NORM_TIMES
+//@ for w NORM_VECTORS
+            a_tile[norm_row_${i} * A_STRIDE + ${w}u * OF_NORM + norm_part] = normed_${i}_${r}_${w};
+//@ end
+//@ end
+//@ else
 //@ for i A_LOADS
 //@ if NORM
             a_tile[a_to_${i}] = vec4<f16>(a_next_${u}_${i} * (norm_next_${u}_${i} * BEFORE));
@@ -197,6 +272,7 @@ fn main(
             a_tile[a_to_${i}] = vec4<f16>(a_next_${u}_${i});
 //@ end
 //@ end
+//@ end
 //@ for i B_LOADS
 //@ if BLOCKS
             b_tile[b_to_${i}] = vec4<f16>(widen(b_next_${u}_${i}));
@@ -205,7 +281,7 @@ fn main(
 //@ end
 //@ end
             workgroupBarrier();
-            let k = min(slice + ${u}u + ${AHEAD}u, slices - 1u) * ${DEPTH}u;
+            let k = min(slice + (${r}u + 1u) * ${AHEAD}u + ${u}u, slices - 1u) * ${DEPTH}u;
 //@ for i B_LOADS
 //@ if BLOCKS
             b_next_${u}_${i} = load_b(b_weight_${i}, k + b_row_${i}, b_col_${i}, stride);
@@ -213,10 +289,13 @@ fn main(
             b_next_${u}_${i} = matrix[b_from_${i} + k * (stride / 4u)];
 //@ end
 //@ end
+//@ if LAYER_NORM
+//@ else
 //@ for i A_LOADS
             a_next_${u}_${i} = load_a(a_from_${i}, k + a_quad_${i} * 4u);
 //@ if NORM
             norm_next_${u}_${i} = load_norm(k + a_quad_${i} * 4u);
+//@ end
 //@ end
 //@ end
 //@ for kk STEPS
@@ -243,6 +322,7 @@ fn main(
 //@ end
 //@ end
         }
+//@ end
 //@ end
     }
 

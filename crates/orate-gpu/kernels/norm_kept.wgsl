@@ -1,5 +1,5 @@
     // A row in registers: vectors x_i from channel c_i on; zeros past the end. Scale and shift are loaded
-    // before the threads wait for each other.
+    // before the threads wait for each other. `finished` is a function of results and their channel.
 //@ for i KEPT
     var scale_${i} = vec4<f32>();
     var shift_${i} = vec4<f32>();
@@ -24,6 +24,6 @@
     let factor = 1.0 / sqrt(variance + p.eps);
 //@ for i KEPT
     if c_${i} < p.c {
-        memory[(out + c_${i}) >> 2u] = fma(x_${i} * factor, scale_${i}, shift_${i});
+        memory[(out + c_${i}) >> 2u] = finished(fma(x_${i} * factor, scale_${i}, shift_${i}), c_${i});
     }
 //@ end

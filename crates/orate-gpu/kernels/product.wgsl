@@ -1,7 +1,7 @@
 // Shared by matmuls: parameters, the operand x in f32, whose rows may be gathered from the taps of a
 // convolution, and the epilogue of sums. CONV, HISTORY, ZERO and ODD as in matmul.wgsl. With PARTS, x is
 // multiplied by several weights, which have no bias and residual. With SNAKE, sums of a convolution with
-// their bias become x + gain · sin²(frequency · x).
+// their bias become x + gain · sin²(frequency · x). With HALF_OUT, results are stored in f16.
 
 struct Params {
     x: u32,
@@ -25,9 +25,13 @@ struct Params {
     frequency: u32,
     gain: u32,
 //@ end
-//@ if NORM
+//@ if NORMS
     norm: u32,
     eps: f32,
+//@ end
+//@ if LAYER_NORM
+    // Bias of the norm.
+    shift: u32,
 //@ end
     // PARTS: offset and columns of two more weights, whose results follow. 0 columns: no such weight. GATED:
     // offset of the weight whose products are multiplied by those of the first.
@@ -46,6 +50,9 @@ var<immediate> p: Params;
 @group(1) @binding(1) var<storage, read> vectors: array<vec4<f32>>;
 
 //@ include activation
+//@ if HALF_OUT
+//@ include halves
+//@ end
 
 //@ if PARTS
 // Of the weight of this workgroup: its number, columns, and first result.
@@ -57,6 +64,7 @@ fn columns() -> u32 {
     return own_n;
 }
 
+// First result of the weight, after those of the weights before.
 fn first_result() -> u32 {
     return own_out;
 }
@@ -66,7 +74,7 @@ fn columns() -> u32 {
 }
 
 fn first_result() -> u32 {
-    return p.out;
+    return 0u;
 }
 //@ end
 
@@ -161,7 +169,11 @@ fn finish_gated(sum: vec4<f32>, by: vec4<f32>, row: u32, col: u32) {
 //@ if ACTIVATE
     y = vec4<f32>(activate(y.x, 0.0), activate(y.y, 0.0), activate(y.z, 0.0), activate(y.w, 0.0));
 //@ end
+//@ if HALF_OUT
+    store_halves(p.out, row * p.n + col, y * by);
+//@ else
     memory[(p.out + row * p.n + col) >> 2u] = y * by;
+//@ end
 }
 //@ end
 
@@ -191,7 +203,11 @@ fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f3
     y = fma(vectors[(p.gain + col) >> 2u], squares, y);
 //@ end
     y += residual;
-    let at = first_result() + row * columns() + col;
+    let to = first_result() + row * columns() + col;
+//@ if HALF_OUT
+    store_halves(p.out, to, y);
+//@ else
+    let at = p.out + to;
 //@ if ODD
 //@ for i 4
     if col + ${i}u < p.n {
@@ -200,5 +216,6 @@ fn finish(sum: vec4<f32>, row: u32, col: u32, bias: vec4<f32>, residual: vec4<f3
 //@ end
 //@ else
     memory[at >> 2u] = y;
+//@ end
 //@ end
 }

@@ -9,7 +9,7 @@ use crate::memory::GpuMemory;
 use crate::weights::WeightBank;
 use orate_graph::{
     AtHome, Device, DeviceError, DeviceInfo, DeviceKind, Executable, Fused, Fusions, Memory, ModelOnDevice,
-    Op, Pacing, Plan, Precision, PrecisionPolicy, Target, ValueInfo, WeightLoader,
+    Op, Pacing, Plan, Precision, PrecisionPolicy, Rounding, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,6 +83,10 @@ impl Target for GpuDevice {
 
     fn fusions(&self) -> Fusions {
         kernels::fusions(&self.gpu)
+    }
+
+    fn rounding(&self, op: &Op, inputs: &[&ValueInfo], _: &ValueInfo, fused: &Fused) -> Rounding {
+        kernels::rounding(op, inputs, fused, Abilities::of(&self.gpu))
     }
 
     fn fused_kernel(&self, op: &Op, inputs: &[&ValueInfo], fused: &Fused) -> Result<String, String> {

@@ -63,6 +63,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),
         norm_rows: FEW_ROWS,
         many_norm_rows: None,
+        many_layer_norms: None,
         layer_norm_rows: 2,
         views: true,
         feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())

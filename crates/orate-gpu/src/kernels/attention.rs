@@ -310,7 +310,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .place(if *bias { o.place(3) } else { o.last() });
     let limit = o.can.workgroup_bytes as usize;
     let (variant, queries) = match cooperative::tile(&o.step.node.op, q, o.dtype(1), o.can) {
-        Some((t, has)) => (cooperative::variant(t, has, d, parts), t.queries(has)),
+        Some((t, has)) => (cooperative::variant(t, has, d, parts, o.dtype(1).is_compact()), t.queries(has)),
         None if is_tiled(&o.step.node.op, q[1], d, o.dtype(1), limit) => (tile_variant(d, parts), TILE),
         None => (variant(d, *mask, parts, o.dtype(1)), Shape::new(d).queries),
     };
@@ -351,12 +351,23 @@ pub(super) fn tile_variant(d: usize, parts: Parts) -> Variant {
         .flag("BIAS", parts.bias)
 }
 
+/// Queries and keys of a workgroup of `kernels/relative_scores.wgsl`.
+const SCORES_SIDE: usize = 32;
+
 /// Kernel of scores of relative positions.
 pub(super) fn scores_variant() -> Variant {
     Variant::new("relative_scores")
 }
 
-/// Scores of relative positions, 32 queries by 32 keys of a head per workgroup.
+/// Name of the kernel of scores of relative positions.
+pub(super) fn scores_name(inputs: &[&ValueInfo], heads: usize, can: Abilities<'_>) -> &'static str {
+    match cooperative::scores_tile(inputs[0].shape.dims(), heads, can) {
+        Some(_) => "relative-scores-cooperative",
+        None => "relative-scores",
+    }
+}
+
+/// Scores of relative positions.
 pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Call {
     let q = o.shape(0).dims();
     let params = Params::default()
@@ -367,11 +378,10 @@ pub(super) fn relative_scores(o: &Operands<'_>, heads: usize, scale: f32) -> Cal
         .number(q[2] / heads)
         .number(q[1])
         .float(scale);
-    let side = q[1].div_ceil(32) as u32;
-    Call {
-        variant: scores_variant(),
-        params,
-        groups: [side, side, (q[0] * heads) as u32],
-        weights: [None, None],
-    }
+    let (variant, [queries, keys]) = match cooperative::scores_tile(q, heads, o.can) {
+        Some((sides, has)) => (cooperative::scores_variant(has, q[2] / heads), sides),
+        None => (scores_variant(), [SCORES_SIDE; 2]),
+    };
+    let groups = [q[1].div_ceil(keys), q[1].div_ceil(queries), q[0] * heads].map(|n| n as u32);
+    Call { variant, params, groups, weights: [None, None] }
 }

@@ -1,10 +1,12 @@
-//! Attention of many queries on cooperative matrices: selection of the tile.
+//! Attention of many queries on cooperative matrices, and scores of relative positions: selection of the
+//! tile.
 
 use super::attention::Parts;
+use super::matmul::on_policy_matrices;
 use super::operands::Abilities;
 use crate::adapters::Matrices;
 use crate::variant::Variant;
-use orate_graph::{AttentionMask, DType, Op};
+use orate_graph::{AttentionMask, DType, Op, Rounding, ValueInfo};
 
 /// Tiling of a workgroup; see the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +48,21 @@ impl Tile {
         self.subgroups[0] * self.subgroups[1] * has.lanes
     }
 
-    /// Stride of a query's row in workgroup memory, in elements.
-    fn stride(&self, d: usize, has: Matrices) -> usize {
-        self.keys(has).max(d) + 8
+    /// Columns of a query's scores, and of its sums, whichever are more.
+    fn widest(&self, d: usize, has: Matrices) -> usize {
+        self.keys(has).max(d)
+    }
+
+    /// Rows of values, or of queries, which are in the same memory before.
+    fn rows(&self, has: Matrices) -> usize {
+        self.keys(has).max(self.queries(has))
     }
 
     /// Workgroup memory in bytes.
     fn shared(&self, d: usize, has: Matrices) -> usize {
-        let rows = self.queries(has) * self.stride(d, has);
-        2 * 2 * self.keys(has) * (d + 8) + (2 + 4) * rows + 4 * self.queries(has) + 4
+        let (queries, keys) = (self.queries(has), self.keys(has));
+        let of_query = 2 * (keys + 8) + 4 * (self.widest(d, has) + 8) + 4;
+        2 * (keys + self.rows(has)) * (d + 8) + queries * of_query + 4
     }
 
     /// Whether the threads of a workgroup divide its work evenly, for heads of width D.
@@ -62,7 +70,7 @@ impl Tile {
         let (threads, queries, keys) = (self.threads(has), self.queries(has), self.keys(has));
         threads <= 256
             && d.is_multiple_of(self.subgroups[1] * has.fragment)
-            && (keys * d / 4).is_multiple_of(threads)
+            && (keys * d).is_multiple_of(4 * threads)
             && threads.is_multiple_of(queries)
             && (threads / queries).is_power_of_two()
             && threads / queries <= has.lanes
@@ -74,18 +82,11 @@ impl Tile {
 /// Returns the tile for attention of queries of shape `q`, if it runs on cooperative matrices.
 pub(super) fn tile(op: &Op, q: &[usize], keys: DType, can: Abilities<'_>) -> Option<(Tile, Matrices)> {
     let has = can.matrices?;
-    let &Op::Attention {
-        mask: AttentionMask::None,
-        relative: None,
-        bias: false,
-        follows_weights: true,
-        heads,
-        ..
-    } = op
+    let &Op::Attention { mask: AttentionMask::None, relative: None, follows_weights: true, heads, .. } = op
     else {
         return None;
     };
-    if q[1] < QUERIES || keys != DType::F32 {
+    if q[1] < QUERIES || ![DType::F32, DType::F16].contains(&keys) {
         return None;
     }
     tile_for(q[0] * heads, q[1], q[2] / heads, has, can.workgroup_bytes as usize).map(|t| (t, has))
@@ -105,10 +106,51 @@ pub(super) fn tile_for(
     TILES.iter().find(suits).map(|(_, t)| *t)
 }
 
-/// Kernel for heads of width D.
-pub(super) fn variant(t: Tile, has: Matrices, d: usize, parts: Parts) -> Variant {
+/// Fragments of queries and of keys of a workgroup for scores of relative positions; see the kernel.
+const SCORES: [usize; 2] = [2, 4];
+
+/// Subgroups of such a workgroup.
+const SCORES_SUBGROUPS: usize = 4;
+
+/// Queries and keys of a workgroup for scores of relative positions of queries of shape `q`, if they are
+/// computed on cooperative matrices.
+pub(super) fn scores_tile(q: &[usize], heads: usize, can: Abilities<'_>) -> Option<([usize; 2], Matrices)> {
+    let has = can.matrices.filter(|_| on_policy_matrices(can))?;
+    let d = q[2] / heads;
+    let sides = SCORES.map(|n| n * has.fragment);
+    let rows: usize = sides.iter().sum();
+    let shared = 2 * (sides[0] + rows) * (d + 8) + 4 * sides[0] * (rows + 8);
+    let fits = d.is_multiple_of(has.fragment) && shared <= can.workgroup_bytes as usize;
+    (fits && q[1] >= QUERIES).then_some((sides, has))
+}
+
+/// Kernel of such scores for heads of width D.
+pub(super) fn scores_variant(has: Matrices, d: usize) -> Variant {
+    let [queries, keys] = SCORES.map(|n| n * has.fragment);
+    Variant::new("relative_scores_cooperative")
+        .number("FRAGMENT", has.fragment)
+        .number("D", d)
+        .number("QUERIES", queries)
+        .number("KEYS", keys)
+        .number("THREADS", SCORES_SUBGROUPS * has.lanes)
+        .number("COLUMNS", SCORES.iter().sum::<usize>() / 2)
+        .number("DEPTHS", d / has.fragment)
+}
+
+/// How the kernel of attention handles values of 16 bits: it rounds queries, keys and values.
+pub(super) fn rounding(op: &Op, inputs: &[&ValueInfo], can: Abilities<'_>) -> Rounding {
+    let q = inputs[0].shape.dims();
+    let Some((t, has)) = tile(op, q, inputs[1].dtype, can) else { return Rounding::default() };
+    let &Op::Attention { heads, .. } = op else { return Rounding::default() };
+    let by_eights = (t.keys(has) * (q[2] / heads)).is_multiple_of(8 * t.threads(has));
+    Rounding { reads: by_eights.then_some((3, DType::F16)), ..Rounding::default() }
+}
+
+/// Kernel for heads of width D; `halves` says that queries, keys and values are stored in f16.
+pub(super) fn variant(t: Tile, has: Matrices, d: usize, parts: Parts, halves: bool) -> Variant {
     let (threads, queries, keys) = (t.threads(has), t.queries(has), t.keys(has));
     let neighbors = threads / queries;
+    let each = if halves { 8 } else { 4 };
     Variant::new("attention_cooperative")
         .number("FRAGMENT", has.fragment)
         .number("LANES", has.lanes)
@@ -116,16 +158,20 @@ pub(super) fn variant(t: Tile, has: Matrices, d: usize, parts: Parts) -> Variant
         .number("D", d)
         .number("QUERIES", queries)
         .number("KEYS", keys)
-        .number("WIDEST", t.stride(d, has) - 8)
+        .number("WIDEST", t.widest(d, has))
+        .number("ROWS", t.rows(has))
+        .number("EACH", each)
+        .flag("HALF", halves)
         .number("SGN", t.subgroups[1])
         .number("FM", t.rows)
         .number("FN", t.columns)
         .number("FD", d / (t.subgroups[1] * has.fragment))
         .number("DEPTHS", d / has.fragment)
         .number("KEY_STEPS", keys / has.fragment)
-        .number("LOADS", keys * d / 4 / threads)
+        .number("LOADS", keys * d / each / threads)
         .number("PARTS", neighbors)
         .number("ROUNDS", neighbors.ilog2() as usize)
         .number("SHARE", keys / 4 / neighbors)
         .flag("LENS", parts.lens)
+        .flag("BIAS", parts.bias)
 }

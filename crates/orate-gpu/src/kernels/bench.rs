@@ -5,6 +5,7 @@ use super::attention::{self, Parts};
 use super::attention_cooperative;
 use super::cooperative;
 use super::matmul::{self, Normed, Tile, Vector, variant};
+use super::rows;
 use crate::adapters::{self, Matrices};
 use crate::gpu::Gpu;
 use crate::variant::Variant;
@@ -111,17 +112,7 @@ impl Bench {
         let slots = self.room / (k.next_multiple_of(PADDING[0]) * stride);
         let times = if m * k * n > 1 << 30 { TIMES / 6 } else { TIMES };
         let groups = [n.div_ceil(tile[1]) as u32, m.div_ceil(tile[0]) as u32, 1];
-        self.time_dispatches(v, times, groups, |i| {
-            let [x, out] = places(i);
-            let w = i % slots * k.next_multiple_of(PADDING[0]) * stride;
-            let [time, channels, left] = match s.taps {
-                1 => [1, 1, 0],
-                taps => [m, k / taps, s.dilation * (taps - 1)],
-            };
-            [x, out, out, w, 0, 0, m, n, k, stride, time, channels, s.dilation, left, 0]
-                .map(|x| x as u32)
-                .to_vec()
-        })
+        self.time_dispatches(v, times, groups, |i| product_words(i, s, slots))
     }
 
     /// Microseconds of a dispatch in a sequence of dependent ones, whose parameters `words` returns.
@@ -277,7 +268,7 @@ fn time_cooperative(shapes: &[Shape]) {
                 && s.k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has))
         });
         let variant = |t: &cooperative::Tile| {
-            cooperative::variant((*t, has), Element::F16, conv, Default::default(), &e)
+            cooperative::variant((*t, has), s.k, Element::F16, conv, Default::default(), &e)
         };
         bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
         for t in candidates {
@@ -387,6 +378,104 @@ fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
     all
 }
 
+/// Parameters of each dispatch.
+type Words = Box<dyn Fn(usize) -> Vec<u32>>;
+
+/// Times what is between the matmuls of an estimator: norms alone and in the matmuls after them, attention of
+/// values in f32 and f16, and a dispatch of 256 numbers.
+#[test]
+#[ignore = "needs a GPU"]
+fn layers_of_an_estimator() {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
+    let lanes = bench.gpu.lanes.expect("subgroups of one size");
+    let mut all: Vec<(String, Variant, [u32; 3], Words)> = vec![];
+    let norm = |rows: usize, c: usize| {
+        move |i: usize| {
+            let [x, out] = places(i);
+            vec![x as u32, out as u32, rows as u32, c as u32, 0, 0, 1e-5f32.to_bits()]
+        }
+    };
+    all.push(("a row of 256".into(), rows::norm_variant(1, true), [1, 1, 1], Box::new(norm(1, 256))));
+    for (m, c) in [(704usize, 256usize), (1408, 256), (704, 512), (72, 1024)] {
+        let v = rows::norm_variant(c.div_ceil(512), true);
+        let name = format!("norm of {m} × {c}");
+        all.push((format!("{name}, a row per workgroup"), v, [m as u32, 1, 1], Box::new(norm(m, c))));
+        let v = rows::subgroup_norm_variant(c, lanes);
+        let groups = [m.div_ceil(128 / lanes) as u32, 1, 1];
+        all.push((format!("{name}, a row per subgroup"), v, groups, Box::new(norm(m, c))));
+    }
+    let e = Epilogue { bias: Some(Weight::fill(0.0, [4])), activation: None, residual: false };
+    for (m, n) in [(704, 1536), (704, 1024), (1408, 1536), (1408, 1024)] {
+        let s = product(m, 256, n);
+        let chosen = cooperative::tile_for([m, n, 256], has);
+        let normed = cooperative::NORMING.map(|t| (t, Normed::Layer, true));
+        let plain = [false, true].map(|half_out| (chosen, Normed::No, half_out));
+        for (t, norm, half_out) in plain.into_iter().chain(normed) {
+            if !t.divides(has) || (norm == Normed::Layer && !t.norms(256, has)) {
+                continue;
+            }
+            let extras = cooperative::Extras { norm, half_out, ..Default::default() };
+            let v = cooperative::variant((t, has), 256, Element::F16, None, extras, &e);
+            let [bm, bn] = t.results(has);
+            let name = format!("{m} × 256 × {n}, {norm:?}, f16 results {half_out}, {bm} × {bn}");
+            let groups = [n.div_ceil(bn) as u32, m.div_ceil(bm) as u32, 1];
+            let slots = bench.room / (s.k * s.n);
+            all.push((name, v, groups, Box::new(move |i| product_words(i, s, slots))));
+        }
+    }
+    for (batch, t) in [(1, 704), (2, 704)] {
+        let (heads, d, bytes) = (8, 64, bench.gpu.workgroup_bytes as usize);
+        let tile = attention_cooperative::tile_for(batch * heads, t, d, has, bytes).expect("a tile");
+        let groups = [t.div_ceil(tile.queries(has)), heads, batch].map(|n| n as u32);
+        for halves in [false, true] {
+            let v = attention_cooperative::variant(tile, has, d, Parts::default(), halves);
+            let words = move |i| attention_words(i, [batch, t, heads]);
+            all.push((
+                format!("attention of {batch} × {t}, f16 operands {halves}"),
+                v,
+                groups,
+                Box::new(words),
+            ));
+        }
+    }
+    bench.compile(&all.iter().map(|(_, v, ..)| v.clone()).collect::<Vec<_>>());
+    // The first round only raises the clock of the device.
+    for round in 0..3 {
+        for (name, v, groups, words) in &all {
+            let us = bench.time_dispatches(v.clone(), TIMES, *groups, words).expect("runs");
+            if round > 0 {
+                println!("{us:7.2} µs  {name}");
+            }
+        }
+    }
+}
+
+/// Parameters of dispatch `i` of a matmul or convolution, with one of `slots` weights.
+fn product_words(i: usize, s: Shape, slots: usize) -> Vec<u32> {
+    let Shape { m, k, n, .. } = s;
+    let stride = n.next_multiple_of(PADDING[1]);
+    let [x, out] = places(i);
+    let w = i % slots * k.next_multiple_of(PADDING[0]) * stride;
+    let [time, channels, left] = match s.taps {
+        1 => [1, 1, 0],
+        taps => [m, k / taps, s.dilation * (taps - 1)],
+    };
+    // The last three are of a norm.
+    [x, out, out, w, 0, 0, m, n, k, stride, time, channels, s.dilation, left, 0, 0, 0, 0]
+        .map(|x| x as u32)
+        .to_vec()
+}
+
+/// Parameters of attention of `t` queries and keys.
+fn attention_words(i: usize, [batch, t, heads]: [usize; 3]) -> Vec<u32> {
+    let [x, out] = places(i);
+    let own = usize::from(batch > 1);
+    let mut words = [x, x, x, out, 0, t, t, heads, own, 0].map(|n| n as u32).to_vec();
+    words.extend([0.125f32.to_bits(), 0, 0, 0, 1, 0, 0]);
+    words
+}
+
 /// Times attention of many queries on cooperative matrices against the plain kernel.
 #[test]
 #[ignore = "needs a GPU"]
@@ -402,23 +491,16 @@ fn attention_tiles() {
         }
     }
     for [batch, t, heads, d] in [
-        [2, 704, 8, 64],
+        [2usize, 704, 8, 64],
         [1, 704, 8, 64],
         [2, 1504, 8, 64],
         [2, 160, 8, 64],
         [1, 128, 8, 64],
         [2, 704, 8, 32],
     ] {
-        let words = |i: usize| {
-            let [x, out] = places(i);
-            let own = usize::from(batch > 1);
-            let mut words = [x, x, x, out, 0, t, t, heads, own, 0].map(|n| n as u32).to_vec();
-            words.extend([0.125f32.to_bits(), 0, 0, 0, 1, 0, 0]);
-            words
-        };
         let time = |v: Variant, queries: usize| {
             let groups = [t.div_ceil(queries), heads, batch].map(|n| n as u32);
-            bench.time_dispatches(v, TIMES, groups, words)
+            bench.time_dispatches(v, TIMES, groups, |i| attention_words(i, [batch, t, heads]))
         };
         let plain = attention::tile_variant(d, Parts::default());
         let few = attention::variant(d, AttentionMask::None, Parts::default(), DType::F32);
@@ -430,7 +512,7 @@ fn attention_tiles() {
         let chosen = attention_cooperative::tile_for(batch * heads, t, d, has, bytes);
         candidates.retain(|tile| tile.fits(d, has, bytes));
         let variant = |tile: &attention_cooperative::Tile| {
-            attention_cooperative::variant(*tile, has, d, Parts::default())
+            attention_cooperative::variant(*tile, has, d, Parts::default(), true)
         };
         bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
         for tile in &candidates {

@@ -2,13 +2,15 @@
 
 use super::cooperative::{self, Extras};
 use super::operands::{Abilities, Operands, activation};
+use super::rows;
 use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::{BLOCK, BlockFormat, SuperFormat};
 use orate_graph::{
-    Activation, Edges, Epilogue, Fused, Fusions, MOST_PARTS, Op, Place, Precision, ValueInfo, Weight,
+    Activation, Edges, Epilogue, Fused, Fusions, LayerNorms, MOST_PARTS, Op, Place, Precision, ValueInfo,
+    Weight,
 };
 
 /// Tiling of a workgroup; see the kernel.
@@ -122,7 +124,7 @@ fn on_matrices(weight: &Weight, can: Abilities<'_>) -> Option<Matrices> {
 }
 
 /// Whether matmuls by weights in the policy's own format use them.
-fn on_policy_matrices(can: Abilities<'_>) -> bool {
+pub(super) fn on_policy_matrices(can: Abilities<'_>) -> bool {
     use Precision::{Bf16, F32, Tf32};
     can.matrices.is_some() && ![F32, Tf32, Bf16].contains(&can.policy.precision)
 }
@@ -139,21 +141,37 @@ fn cooperative_tile(
     if s.odd || s.k == 0 {
         return None;
     }
-    let norms = fused.norm.is_some();
-    let t = cooperative::tile_for([s.m, n, s.k], has).suited(fused.gated, norms, has);
-    (t.divides(has) && t.shared_with(has, norms) <= can.workgroup_bytes as usize).then_some((t, has))
+    let norm = Normed::of(fused);
+    let t = match norm {
+        Normed::Layer => cooperative::norming_tile([s.m, n], fused.gated, has),
+        _ => cooperative::tile_for([s.m, n, s.k], has).suited(fused.gated, norm, has),
+    };
+    (t.divides(has) && t.shared_with(has, norm) <= can.workgroup_bytes as usize).then_some((t, has))
+}
+
+/// Whether the kernel of a matmul or convolution can store its result in f16: that on cooperative matrices.
+pub(super) fn stores_halves(op: &Op, x: &[usize], fused: &Fused, can: Abilities<'_>) -> bool {
+    let s = sizes(op, x);
+    let mut widths = fused.parts.iter().map(|w| w.shape().last()).chain([s.n]);
+    !is_narrow(op)
+        && !s.is_few_rows(op, can)
+        && cooperative_tile(op, &s, fused, can).is_some()
+        && widths.all(|n| n.is_multiple_of(8))
 }
 
 /// Whether all tiles that norm rows or multiply gates fit into the memory of a workgroup.
 fn all_tiles_fit(can: Abilities<'_>) -> bool {
-    can.matrices.is_some_and(|has| {
-        cooperative::TILES.iter().all(|(.., t)| {
-            [[true, false], [false, true], [true, true]].iter().all(|[gated, norms]| {
-                let t = t.suited(*gated, *norms, has);
-                t.divides(has) && t.shared_with(has, *norms) <= can.workgroup_bytes as usize
-            })
-        })
-    })
+    let Some(has) = can.matrices else { return false };
+    let fits = |t: cooperative::Tile, norm| {
+        t.divides(has) && t.shared_with(has, norm) <= can.workgroup_bytes as usize
+    };
+    let with =
+        |gated, norm| cooperative::TILES.iter().all(move |(.., t)| fits(t.suited(gated, norm, has), norm));
+    let norms = |t: &cooperative::Tile| t.norms(cooperative::WIDEST_NORM, has) && fits(*t, Normed::Layer);
+    with(true, Normed::No)
+        && with(false, Normed::Rms)
+        && with(true, Normed::Rms)
+        && cooperative::NORMING.iter().all(norms)
 }
 
 /// Most rows to which matmuls on cooperative matrices apply an RMS norm.
@@ -291,7 +309,9 @@ pub(super) fn variant(
         .number("UNROLL", if unroll { t.bk / 4 } else { 1 })
         .flag("SNAKE", snakes)
         .flag("GATED", false)
-        .flag("NORM", false);
+        .flag("NORM", false)
+        .flag("NORMS", false)
+        .flag("LAYER_NORM", false);
     activation(stored(gathered(v, conv, e), element), e.activation.as_ref())
 }
 
@@ -302,6 +322,7 @@ pub(super) fn gathered(v: Variant, conv: Option<Edges>, e: &Epilogue) -> Variant
         .flag("ZERO", conv == Some(Edges::Zero))
         .flag("BIAS", e.bias.is_some())
         .flag("RESIDUAL", e.residual)
+        .flag("HALF_OUT", false)
 }
 
 /// Whether `kernels/conv_narrow.wgsl` computes a convolution to one channel.
@@ -327,7 +348,9 @@ pub(super) fn narrow_variant(edges: Edges, e: &Epilogue) -> Variant {
         .flag("PARTS", false)
         .flag("SNAKE", false)
         .flag("GATED", false)
-        .flag("NORM", false);
+        .flag("NORM", false)
+        .flag("NORMS", false)
+        .flag("LAYER_NORM", false);
     activation(gathered(v, Some(edges), e), e.activation.as_ref())
 }
 
@@ -355,11 +378,22 @@ fn computed(rows: usize) -> usize {
 const VECTOR_THREADS: usize = 256;
 
 /// Norm of the rows of a matmul.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Normed {
+    #[default]
     No,
     Rms,
     Layer,
+}
+
+impl Normed {
+    fn of(fused: &Fused) -> Normed {
+        match &fused.norm {
+            None => Normed::No,
+            Some(norm) if norm.bias.is_none() => Normed::Rms,
+            Some(_) => Normed::Layer,
+        }
+    }
 }
 
 /// Variant of the kernel for few rows.
@@ -437,7 +471,13 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
         norm_rows: NORM_FEW_ROWS,
         layer_norm_rows: if vector_lanes(can).is_some() { LAYER_NORM_ROWS } else { 0 },
         many_norm_rows: is_fast.then_some([few + 1, NORM_ROWS]),
+        many_layer_norms: can.matrices.filter(|_| is_fast).map(|has| LayerNorms {
+            rows: cooperative::NORMED_ROWS,
+            multiple: cooperative::NORMING[0].depth(has),
+            widest: cooperative::WIDEST_NORM,
+        }),
         snakes: true,
+        norm_activations: rows::FINISHED_WIDTH,
         ..Fusions::default()
     }
 }
@@ -492,11 +532,7 @@ fn vector_calls(o: &Operands<'_>, rows: usize, k: usize) -> Vec<Call> {
             first += rows * n;
         }
         let (parts, gated) = (weights.len(), fused.gated);
-        let norm = match &fused.norm {
-            None => Normed::No,
-            Some(norm) if norm.bias.is_none() => Normed::Rms,
-            Some(_) => Normed::Layer,
-        };
+        let norm = Normed::of(fused);
         let unroll = unroll([k, all], rows, element, gated);
         let lanes = vector_lanes(o.can);
         let odd = !all.is_multiple_of(4);
@@ -586,6 +622,10 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
         Some(norm) => params.number(o.weights.vector(after_epilogue)).float(norm.eps),
         None => params,
     };
+    let params = match Normed::of(fused) {
+        Normed::Layer => params.number(o.weights.vector(after_epilogue + 1)),
+        _ => params,
+    };
     let Some((t, has)) = cooperative else {
         let groups = [s.n.div_ceil(t.bn) as u32, rows(t.bm), 1];
         return Call {
@@ -606,7 +646,13 @@ fn call(o: &Operands<'_>, part: usize, cooperative: Option<(cooperative::Tile, M
         }),
         false => params,
     };
-    let extras = Extras { parts: several && !gated, gated, norms: fused.norm.is_some(), snakes };
-    let variant = cooperative::variant((t, has), element, conv, extras, e);
+    let extras = Extras {
+        parts: several && !gated,
+        gated,
+        norm: Normed::of(fused),
+        snakes,
+        half_out: o.out_type().is_compact(),
+    };
+    let variant = cooperative::variant((t, has), s.k, element, conv, extras, e);
     Call { variant, params, groups, weights }
 }

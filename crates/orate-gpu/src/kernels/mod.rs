@@ -19,7 +19,7 @@ use crate::dispatch::Call;
 use crate::gpu::Gpu;
 use crate::weights::{Form, Wanted};
 pub(crate) use operands::{Abilities, Operands};
-use orate_graph::{Fused, Fusions, Op, Plan, Shape, Step, ValueInfo, Weight, WeightLoader};
+use orate_graph::{DType, Fused, Fusions, Op, Plan, Rounding, Shape, Step, ValueInfo, Weight, WeightLoader};
 
 /// Fusions that the kernels support, for weights that fit into a buffer together.
 pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
@@ -105,7 +105,8 @@ pub(crate) fn op_kernel<'op>(
             K::checked(name, attention::call).vectors(attention::weights(op, fused))
         }
         Op::RelativeScores { heads, scale } => {
-            K::one("relative-scores", |o| attention::relative_scores(o, *heads, *scale))
+            let name = attention::scores_name(inputs, *heads, can);
+            K::one(name, |o| attention::relative_scores(o, *heads, *scale))
         }
         Op::AddBias { .. } => K::one("pointwise", |o| pointwise::call(o, "BIAS")).vectors(weights),
         Op::Affine { .. } => K::one("pointwise", |o| pointwise::call(o, "AFFINE")).vectors(weights),
@@ -158,6 +159,21 @@ pub(crate) fn op_kernel<'op>(
             K::checked(encoders::source_name(inputs), |o| encoders::harmonic_source(o, *hop, *rate))
         }
         Op::Reshape => unreachable!("a view of its operand in every plan"),
+    }
+}
+
+/// How the kernel of a launch handles values of 16 bits: attention on cooperative matrices reads and stores
+/// them, matmuls store them.
+pub(crate) fn rounding(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> Rounding {
+    match op {
+        _ if !fused.heads.is_empty() => Rounding::default(),
+        Op::MatMul { .. } | Op::Conv1d { .. }
+            if matmul::stores_halves(op, inputs[0].shape.dims(), fused, can) =>
+        {
+            Rounding { writes: &[DType::F16], ..Rounding::default() }
+        }
+        Op::Attention { .. } => attention_cooperative::rounding(op, inputs, can),
+        _ => Rounding::default(),
     }
 }
 

@@ -79,6 +79,11 @@ impl Operands<'_> {
         self.shape_of(self.step.node.output)
     }
 
+    /// Element type of the result.
+    pub fn out_type(&self) -> DType {
+        self.plan.info(self.step.node.output).dtype
+    }
+
     pub fn out(&self) -> Place {
         self.at(self.step.node.output)
     }

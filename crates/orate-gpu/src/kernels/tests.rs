@@ -1,5 +1,6 @@
 //! Validates the WGSL of every variant of every kernel, without a device.
 
+use super::matmul::Normed::{Layer, No, Rms};
 use super::matmul::{DEEP, TILES};
 use super::*;
 use crate::adapters::Matrices;
@@ -71,6 +72,13 @@ fn variants() -> Vec<Variant> {
             }
         }
     }
+    for lanes in [8, 32, 64] {
+        all.extend([32, 36, 256].map(|c| rows::subgroup_norm_variant(c, lanes)));
+    }
+    for (i, a) in activations().iter().enumerate() {
+        let norms = [rows::subgroup_norm_variant(256, 32), rows::norm_variant(1, false)];
+        all.extend(norms.map(|v| rows::finished(v, a.as_ref(), i % 2 == 0)));
+    }
     for subgroups in [false, true] {
         for kept in 0..=4 {
             all.push(rows::norm_variant(kept, subgroups));
@@ -117,10 +125,12 @@ fn variants() -> Vec<Variant> {
         all.extend([4, 48, 64, 128].map(|d| attention::tile_variant(d, parts)));
     }
     for has in [Matrices { fragment: 16, lanes: 32 }, Matrices { fragment: 8, lanes: 8 }] {
+        all.extend([32, 64].map(|d| attention_cooperative::scores_variant(has, d)));
         for (d, queries) in [(32, 704), (64, 704), (64, 128)] {
             let t = attention_cooperative::tile_for(8, queries, d, has, 48 << 10).expect("a tile");
-            let parts = [attention::Parts::default(), lens];
-            all.extend(parts.map(|parts| attention_cooperative::variant(t, has, d, parts)));
+            for (parts, halves) in [(attention::Parts::default(), false), (lens, true), (both, false)] {
+                all.push(attention_cooperative::variant(t, has, d, parts, halves));
+            }
         }
     }
     let blocks = [BlockFormat::Q8_0, BlockFormat::Q4_0].map(Element::Blocks);
@@ -131,7 +141,6 @@ fn variants() -> Vec<Variant> {
         for fused in [false, true] {
             let bias = fused.then(|| Weight::fill(0.0, [4]));
             let e = Epilogue { bias, activation: activation.clone(), residual: fused };
-            use matmul::Normed::{Layer, No, Rms};
             for (parts, gated, norm) in [
                 (1, false, No),
                 (1, false, Rms),
@@ -206,18 +215,30 @@ fn variants() -> Vec<Variant> {
             let snakes = conv.is_some() && e.activation.is_none();
             for element in halved.clone() {
                 let plain = cooperative::Extras { snakes, ..Default::default() };
-                all.push(cooperative::variant((tile, has), element, conv, plain, &e));
+                all.push(cooperative::variant((tile, has), 256, element, conv, plain, &e));
+                let halves = cooperative::Extras { half_out: true, ..plain };
+                all.push(cooperative::variant((tile, has), 256, element, conv, halves, &e));
                 if conv.is_some() || fused {
                     continue;
                 }
-                for (parts, gated, norms) in
-                    [(true, false, false), (true, false, true), (false, true, false), (false, true, true)]
-                {
-                    let tile = tile.suited(gated, norms, has);
-                    assert!(tile.divides(has) && tile.shared_with(has, norms) <= 48 << 10, "{tile:?}");
-                    assert!(!norms || tile.results(has)[0] <= tile.threads(has), "{tile:?}");
-                    let extras = cooperative::Extras { parts, gated, norms, snakes: false };
-                    all.push(cooperative::variant((tile, has), element, conv, extras, &e));
+                for (parts, gated, norm) in [
+                    (true, false, No),
+                    (true, false, Rms),
+                    (false, true, No),
+                    (false, true, Rms),
+                    (true, false, Layer),
+                    (false, true, Layer),
+                ] {
+                    let tile = match norm {
+                        Layer => cooperative::norming_tile([704, 1024], gated, has),
+                        _ => tile.suited(gated, norm, has),
+                    };
+                    assert!(tile.divides(has) && tile.shared_with(has, norm) <= 48 << 10, "{tile:?}");
+                    assert!(norm != Rms || tile.results(has)[0] <= tile.threads(has), "{tile:?}");
+                    assert!(norm != Layer || tile.norms(256, has), "{tile:?}");
+                    let half_out = parts;
+                    let extras = cooperative::Extras { parts, gated, norm, half_out, ..Default::default() };
+                    all.push(cooperative::variant((tile, has), 256, element, conv, extras, &e));
                 }
             }
         }

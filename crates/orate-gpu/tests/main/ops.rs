@@ -6,13 +6,14 @@
 use crate::common;
 use orate_gpu::GpuDevice;
 use orate_graph::{
-    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Result, Target,
-    Value, Weight,
+    Activation, ConvGeometry, DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Result, Step,
+    Target, Value, Weight,
 };
 use orate_models::supertonic::{Padding, Sizes, graphs};
 use orate_testing::{
     Case, Executor, NOT_BUILT_ON_GPUS, OnDevice, check_all, check_stored_blocks, check_stored_layer,
-    fused_cases, growing_scores, harvest, op_cases_built, tolerance::of_rounded_attention,
+    fused_cases, growing_scores, harvest, op_cases_built, relative_attention, residual_block,
+    tolerance::of_rounded_attention, transformer,
 };
 use std::collections::BTreeSet;
 
@@ -81,6 +82,37 @@ fn light(c: &Case) -> bool {
 fn op_cases_on_a_gpu() {
     let device = common::device();
     check(&device, "op cases", &op_cases_built(&device, &NOT_BUILT_ON_GPUS), 1000);
+}
+
+/// Layers whose norms are in the matmuls after them, and whose queries, keys and values are stored in f16,
+/// where there are cooperative matrices.
+#[test]
+#[ignore = "needs a GPU"]
+fn layers_of_an_estimator() {
+    for (precision, error) in [(Precision::F16, F16), (Precision::Q8_0, Q8_0_WEIGHTS)] {
+        let device = common::device_with(precision, None);
+        let has_matrices = device.info().features.iter().any(|f| f.starts_with("cooperative"));
+        let mut cases: Vec<Case> = [[2, 704], [1, 704], [3, 509], [4, 600]].map(transformer).into();
+        let plan = Plan::compile(cases[0].graph.clone(), &device).expect("all ops have kernels");
+        let count = |is: &dyn Fn(&Step) -> bool| plan.steps().iter().filter(|s| is(s)).count();
+        let norms = count(&|s| matches!(s.node.op, Op::LayerNorm(_)));
+        let stored = count(&|s| plan.info(s.node.output).dtype == DType::F16);
+        assert_eq!([norms, stored], if has_matrices { [0, 2] } else { [4, 0] }, "{precision}");
+        cases.push(residual_block([2, 704], ConvGeometry::causal(3, 1).with_zeros()));
+        cases.push(residual_block([1, 301], ConvGeometry::symmetric(3, 1)));
+        let plan = Plan::compile(cases[4].graph.clone(), &device).expect("all ops have kernels");
+        assert_eq!(plan.steps().len(), 5, "norms add rows and activate: {}", plan.explain(None));
+        let encoders = [[1, 352], [2, 203], [1, 128]].map(relative_attention);
+        let plan = Plan::compile(encoders[0].graph.clone(), &device).expect("all ops have kernels");
+        for kernel in ["attention-cooperative-64", "relative-scores-cooperative"] {
+            let is_there = plan.steps().iter().any(|s| s.kernel == kernel);
+            assert_eq!(is_there, has_matrices, "{precision}: {kernel}");
+        }
+        cases.extend(encoders);
+        // Of eight matmuls, one after the other.
+        cases.iter_mut().for_each(|case| case.tolerance += 8.0 * error);
+        check(&device, &format!("{precision}"), &cases, 9);
+    }
 }
 
 /// Otherwise cases would pass with a kernel for few queries.

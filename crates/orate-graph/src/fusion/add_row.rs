@@ -5,7 +5,7 @@ use super::norm_activations::fits;
 use crate::Op;
 
 /// Layer norms are of rows of at most `widest_norm` channels.
-pub(super) fn run(d: &mut Draft<'_>, widest_norm: usize) {
+pub(super) fn run(d: &mut Draft<'_>, to_matmuls: bool, widest_norm: usize) {
     for i in 0..d.launches.len() {
         let Some(add) = d.launches[i].clone().filter(|_| *d.op(i) == Op::AddRow) else { continue };
         let (Some(matmul), Some(select)) = (d.private(add.inputs[0]), d.private(add.inputs[1])) else {
@@ -13,7 +13,7 @@ pub(super) fn run(d: &mut Draft<'_>, widest_norm: usize) {
         };
         let Op::SelectRow { index } = d.op(select) else { continue };
         let adds = match d.op(matmul) {
-            Op::MatMul { .. } | Op::Conv1d { .. } => true,
+            Op::MatMul { .. } | Op::Conv1d { .. } => to_matmuls,
             Op::LayerNorm(_) => fits(d.graph.shape(add.output).last(), widest_norm),
             _ => false,
         };

@@ -50,12 +50,25 @@ pub struct Fusions {
     /// Fewest and most rows of other RMS norms that matmuls apply, if their weights have the format that
     /// `precision` gives to most.
     pub many_norm_rows: Option<[usize; 2]>,
+    /// Layer norms of other rows that matmuls apply, likewise.
+    pub many_layer_norms: Option<LayerNorms>,
     /// Most rows to which they apply a layer norm, whatever else is fused into them.
     pub layer_norm_rows: usize,
     /// Slices and concatenations of whole blocks are views of another value.
     pub views: bool,
     /// What follows attention of many rows can be one launch; see [`crate::Plan::runs`].
     pub feed_forward: Option<FeedForward>,
+}
+
+/// Layer norms of many rows that matmuls of a target apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerNorms {
+    /// Fewest and most rows.
+    pub rows: [usize; 2],
+    /// Of what the width is a multiple.
+    pub multiple: usize,
+    /// The largest width.
+    pub widest: usize,
 }
 
 /// Sizes of layers of which a target makes what follows attention one launch.

@@ -14,7 +14,7 @@
 //! | `rotate_queries` | `Rotary`, then attention of it as queries | attention, which rotates its queries |
 //! | `matmuls` | matmuls of one operand | one matmul by weights that are packed together |
 //! | `gates` | two such matmuls, then `Mul` of both | the matmul, which multiplies what it stores |
-//! | `norms` | norm of few rows, then the matmuls that read them | the matmuls, which norm the rows |
+//! | `norms` | norm of rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
 //! Then `rounded` chooses values to store in 16 bits, and `feed_forward` marks launches that a target can
@@ -36,7 +36,7 @@ mod views;
 
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
-pub use draft::{FeedForward, Fused, Fusions, Head, RowNorm, Run};
+pub use draft::{FeedForward, Fused, Fusions, Head, LayerNorms, RowNorm, Run};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
@@ -46,9 +46,7 @@ use rounded::RoundingOf;
 pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &RoundingOf<'_>) -> Draft<'g> {
     let mut draft = Draft::new(graph);
     norm_activations::run(&mut draft, fusions.norm_activations);
-    if fusions.add_row {
-        add_row::run(&mut draft, fusions.norm_activations);
-    }
+    add_row::run(&mut draft, fusions.add_row, fusions.norm_activations);
     if fusions.snakes {
         snakes::run(&mut draft);
     }

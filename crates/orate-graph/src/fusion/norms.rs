@@ -1,4 +1,4 @@
-//! Norm of few rows, then matmuls of them → the matmuls, which norm the rows.
+//! Norm of rows, then matmuls of them → the matmuls, which norm the rows.
 
 use super::draft::{Draft, Fusions, Launch, RowNorm};
 use super::matmuls::{is_multiple, part};
@@ -20,8 +20,15 @@ pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], fusions: &Fusions) {
         let does_more = launch.fused.activation.is_some() || launch.fused.row.is_some();
         let rows = d.graph.shape(launch.output).rows();
         let are_few = rows <= most;
-        let many = fusions.many_norm_rows.filter(|_| norm.bias.is_none());
-        let are_some = many.is_some_and(|[least, most]| (least..=most).contains(&rows));
+        let are_some = match norm.bias {
+            None => fusions.many_norm_rows.is_some_and(|[least, most]| (least..=most).contains(&rows)),
+            Some(_) => fusions.many_layer_norms.is_some_and(|norms| {
+                let width = d.graph.shape(launch.output).last();
+                (norms.rows[0]..=norms.rows[1]).contains(&rows)
+                    && width.is_multiple_of(norms.multiple)
+                    && width <= norms.widest
+            }),
+        };
         if does_more
             || !(are_few || are_some)
             || !d.is_free(launch.output)

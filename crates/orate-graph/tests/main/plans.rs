@@ -411,7 +411,7 @@ fn matmuls_norm_as_many_rows_as_they_can() {
 
 #[test]
 fn matmuls_apply_layer_norms_with_all_else() {
-    let steps = |rows: usize, layer_norm_rows: usize, residual: bool| {
+    let with = |rows: usize, fusions: Fusions, residual: bool| {
         let mut g = Graph::new("normed");
         let x = g.input("x", DType::F32, [rows, 1, 16]).expect("declares");
         let norm =
@@ -421,12 +421,27 @@ fn matmuls_apply_layer_norms_with_all_else() {
         let z = g.activate(z, Activation::GeluTanh).expect("builds");
         let z = if residual { g.add(y, z).expect("builds") } else { z };
         g.output("z", z).expect("declares");
-        described(&compile(g, Fusions { norm_multiple: Some([4, 4]), layer_norm_rows, ..usual() }))
+        described(&compile(g, Fusions { norm_multiple: Some([4, 4]), ..fusions }))
+    };
+    let steps = |rows: usize, layer_norm_rows: usize, residual: bool| {
+        with(rows, Fusions { layer_norm_rows, ..usual() }, residual)
     };
     assert_eq!(steps(1, 2, false), ["LayerNorm+MatMul+bias+gelu_tanh"]);
     assert_eq!(steps(3, 2, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
     assert_eq!(steps(1, 0, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
     assert_eq!(steps(1, 2, true), ["LayerNorm", "MatMul+bias+gelu_tanh+residual"], "others read it too");
+    let many = |rows: usize, multiple: usize, widest: usize| {
+        let norms = LayerNorms { rows: [5, 7], multiple, widest };
+        with(rows, Fusions { many_layer_norms: Some(norms), ..usual() }, false)
+    };
+    assert_eq!(many(5, 8, 16), ["LayerNorm+MatMul+bias+gelu_tanh"]);
+    for [rows, multiple, widest] in [[4, 8, 16], [8, 8, 16], [5, 3, 16], [5, 8, 15]] {
+        assert_eq!(
+            many(rows, multiple, widest),
+            ["LayerNorm", "MatMul+bias+gelu_tanh"],
+            "{rows} {multiple} {widest}"
+        );
+    }
 }
 
 /// Rotated keys that others read too are made before they are written.
