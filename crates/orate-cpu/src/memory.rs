@@ -341,9 +341,13 @@ impl Memory for CpuMemory {
         self.counters
     }
 
-    fn shrink_to(&mut self, bytes: usize) {
+    fn bytes(&self) -> usize {
         let buffers: usize = self.buffers.values().map(|b| b.block.bytes()).sum();
-        if buffers + self.arena.bytes() + self.scratch.bytes() > bytes {
+        buffers + self.arena.bytes() + self.scratch.bytes()
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        if self.bytes() > bytes {
             self.arena.release();
             self.scratch.release();
             self.buffers.clear();

@@ -594,9 +594,13 @@ impl Memory for CudaMemory {
         self.stream()?.wait_for(&ready)
     }
 
-    fn shrink_to(&mut self, bytes: usize) {
+    fn bytes(&self) -> usize {
         let buffers: usize = self.buffers.values().map(|b| b.buffer.bytes()).sum();
-        if buffers + self.arena.bytes() + self.pinned.bytes() > bytes {
+        buffers + self.arena.bytes() + self.pinned.bytes()
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        if self.bytes() > bytes {
             if let Some(stream) = self.made_stream() {
                 // An error is returned by the next use.
                 let _ = stream.synchronize();

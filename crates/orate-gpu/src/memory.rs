@@ -267,13 +267,6 @@ impl GpuMemory {
         self.counters.bytes_down += bytes;
         Ok((s.dtype, s.shape.clone()))
     }
-
-    /// Memory on the device in bytes.
-    fn bytes(&self) -> u64 {
-        let later: u64 = self.later.places().map(|l| l.staging.bytes()).sum();
-        let staging = self.staging.as_ref().map_or(0, Staging::bytes);
-        self.session.as_ref().map_or(0, |s| s.buffer.size()) + staging + later
-    }
 }
 
 /// Returns a value for the host to read, and the buffer that contains it.
@@ -517,8 +510,14 @@ impl Memory for GpuMemory {
         self.counters
     }
 
+    fn bytes(&self) -> usize {
+        let later: u64 = self.later.places().map(|l| l.staging.bytes()).sum();
+        let staging = self.staging.as_ref().map_or(0, Staging::bytes);
+        (self.session.as_ref().map_or(0, |s| s.buffer.size()) + staging + later) as usize
+    }
+
     fn shrink_to(&mut self, bytes: usize) {
-        if self.bytes() > bytes as u64 {
+        if self.bytes() > bytes {
             self.session = None;
             self.places.clear();
             self.staging = None;

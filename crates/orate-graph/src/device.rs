@@ -229,7 +229,8 @@ pub trait Device: Target + Send + Sync {
         Pacing::SHARED_THREADS
     }
 
-    /// Bytes of a session's memory that are worth keeping for the next session.
+    /// Bytes of a session's memory that are worth keeping for the next session. Several sessions share them: one
+    /// may take more where others take less.
     fn memory_kept(&self) -> usize;
 
     /// Bytes that the weights of `plans`, as `source` has them, would take on the device, each counted once.
@@ -531,7 +532,10 @@ pub trait Memory: Send + Any {
         Ok(())
     }
 
-    /// Gives memory beyond `bytes` back, after an unusually large run.
+    /// Bytes of the device that it takes.
+    fn bytes(&self) -> usize;
+
+    /// Gives all of it back if it takes more than `bytes`, after an unusually large run.
     fn shrink_to(&mut self, bytes: usize);
 
     /// For executors, to find their own memory again.

@@ -102,7 +102,7 @@ impl<K: PartialEq> PlanCache<K> {
 /// plans per memory do so for as few memories as are in use at once.
 pub struct MemoryPool {
     make: Box<dyn Fn() -> Box<dyn Memory> + Send + Sync>,
-    /// Memories kept at most, and bytes of each.
+    /// Memories kept at most, and bytes of all together.
     limit: (usize, usize),
     /// By order of creation.
     kept: Mutex<BTreeMap<usize, Box<dyn Memory>>>,
@@ -111,13 +111,14 @@ pub struct MemoryPool {
 }
 
 impl MemoryPool {
-    /// A pool of memories of `device` that keeps at most `count` of them.
+    /// A pool of memories of `device` that keeps at most `count` of them, and as many bytes as are worth keeping
+    /// of so many sessions.
     pub fn new(device: Arc<dyn Device>, count: usize) -> Arc<MemoryPool> {
-        let bytes = device.memory_kept();
+        let bytes = count.saturating_mul(device.memory_kept());
         Self::with_limit(move || device.memory(), (count, bytes))
     }
 
-    /// A pool that keeps at most `limit.0` memories of `limit.1` bytes each.
+    /// A pool that keeps at most `limit.0` memories, of `limit.1` bytes together.
     pub fn with_limit(
         make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static,
         limit: (usize, usize),
@@ -210,7 +211,8 @@ impl Drop for PooledMemory {
     fn drop(&mut self) {
         let Some(mut memory) = self.memory.take() else { return };
         let (count, bytes) = self.pool.limit;
-        memory.shrink_to(bytes);
+        let others: usize = lock(&self.pool.kept).values().map(|m| m.bytes()).sum();
+        memory.shrink_to(bytes.saturating_sub(others));
         let mut kept = lock(&self.pool.kept);
         if kept.len() < count {
             kept.insert(self.number, memory);
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_first_memory_is_used_most() {
-        let pool = MemoryPool::new(Arc::new(ReferenceDevice), 3);
+        let pool = MemoryPool::with_limit(|| ReferenceDevice.memory(), (3, usize::MAX));
         let mut three = [1.0, 2.0, 3.0].map(|x| {
             let mut memory = pool.take();
             memory.get().write_f32("x", &[1].into(), &[x]).expect("has room");
@@ -314,6 +316,21 @@ mod tests {
             memory.get().read_f32("x", &mut x).expect("was written");
             assert_eq!(x, [wanted]);
         }
+    }
+
+    /// A wide model's session takes more than most, and is kept where others take less.
+    #[test]
+    fn memories_share_what_is_kept() {
+        let pool = MemoryPool::with_limit(|| ReferenceDevice.memory(), (3, 4 << 10));
+        let of_words = |n: usize| {
+            let mut memory = pool.take();
+            memory.get().write_f32("x", &[n].into(), &vec![1.0; n]).expect("has room");
+            memory
+        };
+        let (large, small, too_large) = (of_words(700), of_words(200), of_words(300));
+        [large, small, too_large].into_iter().for_each(drop);
+        let kept: Vec<bool> = lock(&pool.kept).values().map(|m| m.bytes() > 0).collect();
+        assert_eq!(kept, [true, true, false]);
     }
 
     #[test]

@@ -515,9 +515,14 @@ impl Memory for HostMemory {
         self.counters
     }
 
+    fn bytes(&self) -> usize {
+        4 * self.arena.len() + self.buffers.values().map(|(_, data)| data.bytes()).sum::<usize>()
+    }
+
     fn shrink_to(&mut self, bytes: usize) {
-        if self.arena.len() * 4 > bytes {
+        if self.bytes() > bytes {
             self.arena = vec![];
+            self.buffers.clear();
         }
     }
 

@@ -172,6 +172,10 @@ impl Memory for Queue {
         self.memory.counters()
     }
 
+    fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     fn shrink_to(&mut self, bytes: usize) {
         assert_eq!(self.under_way, 0, "a memory is given back when nothing of it is under way");
         self.memory.shrink_to(bytes);
