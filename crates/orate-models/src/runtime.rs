@@ -111,8 +111,8 @@ pub struct MemoryPool {
 }
 
 impl MemoryPool {
-    /// A pool of memories of `device` that keeps at most `count` of them, and as many bytes as are worth keeping
-    /// of so many sessions.
+    /// A pool of memories of `device` that keeps at most `count` of them, and as many bytes as are worth
+    /// keeping of so many sessions.
     pub fn new(device: Arc<dyn Device>, count: usize) -> Arc<MemoryPool> {
         let bytes = count.saturating_mul(device.memory_kept());
         Self::with_limit(move || device.memory(), (count, bytes))
