@@ -229,8 +229,7 @@ pub trait Device: Target + Send + Sync {
         Pacing::SHARED_THREADS
     }
 
-    /// Bytes of a session's memory that are worth keeping for the next session. Several sessions share them:
-    /// one may take more where others take less.
+    /// Bytes of a session's memory that are worth keeping for the next session.
     fn memory_kept(&self) -> usize;
 
     /// Bytes that the weights of `plans`, as `source` has them, would take on the device, each counted once.

@@ -41,7 +41,7 @@ impl CodecPlans {
     ) -> CodecPlans {
         let cache = PlanCache::new(device.clone(), weights, 3 * CHUNKS.len());
         // Its runs yield to those of the talker.
-        let limit = (memories_kept, memories_kept * device.memory_kept());
+        let limit = (memories_kept, device.memory_kept());
         let memories = MemoryPool::with_limit(move || device.background_memory(), limit);
         CodecPlans { config, cache, memories }
     }
