@@ -120,9 +120,9 @@ impl MemoryPool {
         Self::with_limit(move || device.memory(), (count, bytes))
     }
 
-    /// A pool that keeps at most `limit.0` memories of `limit.1` bytes each. Larger ones are kept while all of
-    /// these together have no more than four times as many bytes: one caller of a wide model shall not wait
-    /// for memory, and many shall not keep what a batch needs.
+    /// A pool that keeps at most `limit.0` memories of `limit.1` bytes each. Larger ones are kept while all
+    /// of these together have no more than four times as many bytes: one caller of a wide model shall not
+    /// wait for memory, and many shall not keep what a batch needs.
     pub fn with_limit(
         make: impl Fn() -> Box<dyn Memory> + Send + Sync + 'static,
         limit: (usize, usize),
