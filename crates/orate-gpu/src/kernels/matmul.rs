@@ -2,7 +2,6 @@
 
 use super::cooperative::{self, Extras};
 use super::operands::{Abilities, Operands, activation};
-use super::rows;
 use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
@@ -477,7 +476,6 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
             widest: cooperative::WIDEST_NORM,
         }),
         snakes: true,
-        norm_activations: rows::FINISHED_WIDTH,
         ..Fusions::default()
     }
 }

@@ -28,6 +28,7 @@ pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
         attended_heads: &attention::GROUPS,
         attended_width: attention::prepared_width(Abilities::of(gpu)),
         views: true,
+        norm_activations: rows::FINISHED_WIDTH,
         // Padding of weights takes room as well.
         matmul_bytes: (gpu.largest_buffer / 2) as usize,
         ..matmul::fusions(Abilities::of(gpu))
@@ -162,8 +163,8 @@ pub(crate) fn op_kernel<'op>(
     }
 }
 
-/// How the kernel of a launch handles values of 16 bits: attention on cooperative matrices reads and stores
-/// them, matmuls store them.
+/// How the kernel of a launch handles values of 16 bits: on cooperative matrices attention reads them, and
+/// matmuls store them.
 pub(crate) fn rounding(op: &Op, inputs: &[&ValueInfo], fused: &Fused, can: Abilities<'_>) -> Rounding {
     match op {
         _ if !fused.heads.is_empty() => Rounding::default(),
