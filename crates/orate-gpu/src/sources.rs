@@ -37,6 +37,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = sources![
     "matmul_cooperative"
     "matvec"
     "norm_kept"
+    "normed_rows"
     "overlap_add"
     "pad"
     "philox"
