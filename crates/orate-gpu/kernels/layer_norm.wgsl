@@ -1,5 +1,5 @@
-// (x − mean) / √(variance + eps) · weight + bias for each row of c elements; the variance divides by c. The
-// results may get an activation, and with ADDS_ROW a row of a table is then added to each row.
+// (x − mean) / √(variance + eps) · weight + bias for each row of c elements; the variance divides by c.
+// The results may get an activation, and with ADDS_ROW a row of a table is then added to each row.
 //
 // One workgroup of 128 threads per row, or with BY_SUBGROUPS one subgroup of LANES threads, none of which
 // waits for another. Two passes, mean first, avoid cancellation. May work in place. With KEPT > 0, a thread
