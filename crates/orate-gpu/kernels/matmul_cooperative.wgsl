@@ -17,8 +17,8 @@ enable wgpu_cooperative_matrix;
 // NORM: rows of x get an RMS norm. They are multiplied by its weight, and by BEFORE for the sake of f16, on
 // their way to workgroup memory, and results by the reciprocal root, which is known at the end.
 //
-// LAYER_NORM: rows of x get a layer norm. K is ROUNDS slices, whose loop is unrolled: OF_NORM threads hold a
-// row in registers, from which it goes to workgroup memory slice by slice.
+// LAYER_NORM: rows of x get a layer norm. K is ROUNDS slices, one after the other in place of a loop: OF_NORM
+// threads hold a row in registers, from which it goes to workgroup memory slice by slice.
 //
 // GATED: out = activation(x · first weight) · (x · second weight). Columns of a workgroup are fragments of
 // the first and of the second weight in turn, so CN is even.
@@ -207,7 +207,12 @@ fn main(
 //@ end
 //@ end
 
-    for (var slice = 0u; slice < slices; slice += ${ROUNDS}u * ${AHEAD}u) {
+//@ if LAYER_NORM
+    {
+        let slice = 0u;
+//@ else
+    for (var slice = 0u; slice < slices; slice += ${AHEAD}u) {
+//@ end
 //@ for r ROUNDS
 //@ for u AHEAD
 //@ if AHEAD_SEVERAL

@@ -70,7 +70,7 @@ impl Gpu {
         let mut features = (adapters::wanted() & has) | Features::IMMEDIATES;
         let mut experimental = ExperimentalFeatures::disabled();
         if matrices.is_some() {
-            features |= Matrices::FEATURES;
+            features |= Matrices::FEATURES | (Features::PASSTHROUGH_SHADERS & has);
             // SAFETY: this acknowledges that wgpu checks experimental features less than others. Only
             // cooperative matrices are requested; kernels load and store them inside of arrays whose sizes
             // follow from the same tile.

@@ -31,6 +31,8 @@ mod parallel;
 mod pipelines;
 mod places;
 mod sources;
+#[cfg(not(any(target_os = "wasi", target_vendor = "apple")))]
+mod spirv;
 mod staging;
 mod template;
 mod variant;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use wgpu::{
     AdapterInfo, ComputePipeline, ComputePipelineDescriptor, PipelineCache, PipelineCacheDescriptor,
-    PipelineCompilationOptions, PipelineLayout, ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
+    PipelineCompilationOptions, PipelineLayout, ShaderModule, ShaderModuleDescriptor, ShaderRuntimeChecks,
+    ShaderSource,
 };
 
 /// Cache of compiled pipelines on disk.
@@ -100,14 +101,11 @@ impl Pipelines {
 
     fn compile(&self, device: &wgpu::Device, v: &Variant) -> Result<ComputePipeline, String> {
         let text = v.wgsl()?;
-        let (pipeline, told) = attempt(|| {
-            let module =
-                ShaderModuleDescriptor { label: Some(v.file), source: ShaderSource::Wgsl(text.into()) };
+        let (pipeline, told) = attempt(|| -> Result<_, String> {
             // SAFETY: kernels bound their loops by parameters and keep indices within the operands that the
             // parameters describe; divisors are extents, which are never 0.
-            let module =
-                unsafe { device.create_shader_module_trusted(module, ShaderRuntimeChecks::unchecked()) };
-            device.create_compute_pipeline(&ComputePipelineDescriptor {
+            let module = unsafe { Self::shader(device, v, text) }?;
+            Ok(device.create_compute_pipeline(&ComputePipelineDescriptor {
                 label: Some(v.file),
                 layout: Some(&self.layout),
                 module: &module,
@@ -117,12 +115,28 @@ impl Pipelines {
                     ..Default::default()
                 },
                 cache: self.disk.as_ref().map(|d| &d.cache),
-            })
+            }))
         });
-        match told.first() {
-            None => Ok(pipeline),
-            Some(e) => Err(format!("kernel `{}`: {e}", v.file)),
+        match (pipeline, told.first()) {
+            (Ok(pipeline), None) => Ok(pipeline),
+            (Err(e), _) => Err(format!("kernel `{}`: {e}", v.file)),
+            (_, Some(e)) => Err(format!("kernel `{}`: {e}", v.file)),
         }
+    }
+
+    /// Returns the shader of a kernel, without checks.
+    ///
+    /// # Safety
+    /// The kernel must keep indices within its operands, and must not divide by zero.
+    unsafe fn shader(device: &wgpu::Device, v: &Variant, text: String) -> Result<ShaderModule, String> {
+        #[cfg(not(any(target_os = "wasi", target_vendor = "apple")))]
+        if v.is_cooperative() && device.features().contains(wgpu::Features::PASSTHROUGH_SHADERS) {
+            // SAFETY: as above. Devices for which such kernels are selected have what these enable.
+            return unsafe { crate::spirv::shader(device, v.file, &text) };
+        }
+        let module = ShaderModuleDescriptor { label: Some(v.file), source: ShaderSource::Wgsl(text.into()) };
+        // SAFETY: as above.
+        Ok(unsafe { device.create_shader_module_trusted(module, ShaderRuntimeChecks::unchecked()) })
     }
 
     /// Reason why compiled pipelines could not be stored, if that was tried.

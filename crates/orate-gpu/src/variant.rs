@@ -45,6 +45,12 @@ impl Variant {
         self
     }
 
+    /// Whether it uses cooperative matrices, as kernels for Vulkan do.
+    #[cfg_attr(any(target_os = "wasi", target_vendor = "apple"), allow(dead_code))]
+    pub fn is_cooperative(&self) -> bool {
+        self.file.ends_with("_cooperative")
+    }
+
     /// Returns the expanded WGSL.
     pub fn wgsl(&self) -> Result<String, String> {
         let defines: Defines = self.defines.iter().cloned().collect();
