@@ -11,7 +11,9 @@ use crate::gpu::Gpu;
 use crate::variant::Variant;
 use crate::weights::{Element, PADDING};
 use orate_graph::blocks::{BlockFormat, SuperFormat};
-use orate_graph::{AttentionMask, DType, DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight};
+use orate_graph::{
+    Activation, AttentionMask, DType, DeviceKind, Edges, Epilogue, Precision, PrecisionPolicy, Weight,
+};
 use std::time::Instant;
 use wgpu::{BindGroup, BufferUsages, CommandEncoderDescriptor, ComputePassDescriptor};
 
@@ -154,6 +156,39 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Microseconds of a dispatch in a sequence of dependent ones that repeats `steps`.
+    fn time_in_turn(&self, steps: &[&Step]) -> f64 {
+        let variants: Vec<_> = steps.iter().map(|step| step.1.clone()).collect();
+        let pipelines = self.gpu.pipelines.get(&self.gpu.device, &variants).expect("compiles");
+        let times = (2 * TIMES as usize).next_multiple_of(steps.len());
+        let mut best = f64::MAX;
+        for _ in 0..5 {
+            self.gpu.wait().expect("runs");
+            let start = Instant::now();
+            let mut encoder = self.gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+            pass.set_bind_group(0, &self.session, &[]);
+            pass.set_bind_group(1, &self.weights, &[]);
+            for i in 0..times {
+                let (_, _, [x, y, z], words) = steps[i % steps.len()];
+                if i == 0 || steps.len() > 1 {
+                    pass.set_pipeline(&pipelines[i % steps.len()]);
+                }
+                pass.set_immediates(0, bytemuck::cast_slice(&words(i)));
+                pass.dispatch_workgroups(*x, *y, *z);
+            }
+            drop(pass);
+            let commands = encoder.finish();
+            let encoded = start.elapsed();
+            self.gpu.queue.submit([commands]);
+            self.gpu.wait().expect("runs");
+            best = best.min((start.elapsed() - encoded).as_secs_f64());
+        }
+        best / times as f64 * 1e6
+    }
+}
+
 fn print(s: Shape, what: &str, mut rows: Vec<(f64, String)>) {
     let Shape { m, k, n, .. } = s;
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -229,6 +264,40 @@ fn cooperative_tiles() {
         convolution(48_000, 96, 9),
         convolution(200, 768, 1),
         convolution(1000, 384, 3),
+    ]);
+}
+
+/// The same for matmuls of many callers' frames.
+#[test]
+#[ignore = "needs a GPU"]
+fn cooperative_tiles_of_frames() {
+    time_cooperative(&[
+        product(16, 1024, 4096),
+        product(16, 1024, 6144),
+        product(16, 2048, 1024),
+        product(16, 3072, 1024),
+        product(64, 1024, 4096),
+        product(64, 1024, 6144),
+        product(64, 2048, 1024),
+        product(64, 3072, 1024),
+        product(128, 1024, 6144),
+        product(128, 2048, 1024),
+    ]);
+}
+
+/// The same for convolutions and matmuls of the codec for many callers.
+#[test]
+#[ignore = "needs a GPU"]
+fn cooperative_tiles_of_many_rows() {
+    time_cooperative(&[
+        convolution(2400, 768, 1),
+        convolution(6400, 768, 1),
+        convolution(6000, 384, 3),
+        convolution(16_000, 384, 3),
+        convolution(40_000, 192, 9),
+        convolution(80_000, 96, 9),
+        product(6400, 768, 768),
+        product(5632, 256, 1536),
     ]);
 }
 
@@ -380,6 +449,58 @@ fn cooperative_candidates(has: Matrices) -> Vec<cooperative::Tile> {
 
 /// Parameters of each dispatch.
 type Words = Box<dyn Fn(usize) -> Vec<u32>>;
+
+/// A kernel, its workgroups and its parameters.
+type Step = (&'static str, Variant, [u32; 3], Words);
+
+/// Times the kernels of a layer of an estimator, each in a sequence of its own and all in turn, which takes
+/// longer if their instructions do not fit the cache together.
+#[test]
+#[ignore = "needs a GPU"]
+fn kernels_in_turn() {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
+    let (frames, heads, d) = (704, 8, 64);
+    let bytes = bench.gpu.workgroup_bytes as usize;
+    let matmul = |name, k: usize, n: usize, activation: Option<Activation>, norm| -> Step {
+        let s = product(2 * frames, k, n);
+        let is_normed = norm == Normed::Layer;
+        let t = match is_normed {
+            true => cooperative::norming_tile([s.m, n], false, has),
+            false => cooperative::tile_for([s.m, n, k], has),
+        };
+        let e = Epilogue { bias: Some(Weight::fill(0.0, [4])), activation, residual: !is_normed };
+        let extras = cooperative::Extras { norm, half_out: is_normed, ..Default::default() };
+        let [bm, bn] = t.results(has);
+        let groups = [n.div_ceil(bn) as u32, s.m.div_ceil(bm) as u32, 1];
+        let slots = bench.room / (k * n);
+        let v = cooperative::variant((t, has), k, Element::F16, None, extras, &e);
+        (name, v, groups, Box::new(move |i| product_words(i, s, slots)))
+    };
+    let tile = attention_cooperative::tile_for(2 * heads, frames, d, has, bytes).expect("a tile");
+    let groups = [frames.div_ceil(tile.queries(has)), heads, 2].map(|n| n as u32);
+    let attention = attention_cooperative::variant(tile, has, d, Parts::default(), true);
+    let words = move |i| attention_words(i, [2, frames, heads]);
+    let layer = [
+        matmul("queries, keys and values", 256, 1536, None, Normed::Layer),
+        ("attention", attention, groups, Box::new(words)),
+        matmul("output", 512, 256, None, Normed::No),
+        matmul("up", 256, 1024, Some(Activation::Gelu), Normed::Layer),
+        matmul("down", 1024, 256, None, Normed::No),
+    ];
+    bench.compile(&layer.iter().map(|step| step.1.clone()).collect::<Vec<_>>());
+    // The first round only raises the clock of the device.
+    for round in 0..3 {
+        let alone: Vec<_> = layer.iter().map(|step| bench.time_in_turn(&[step])).collect();
+        let in_turn = bench.time_in_turn(&layer.iter().collect::<Vec<_>>()) * layer.len() as f64;
+        if round > 0 {
+            for (step, us) in layer.iter().zip(&alone) {
+                println!("{us:7.2} µs  {}", step.0);
+            }
+            println!("{:7.2} µs  in all, {in_turn:.2} in turn", alone.iter().sum::<f64>());
+        }
+    }
+}
 
 /// Times what is between the matmuls of an estimator: norms alone and in the matmuls after them, attention of
 /// values in f32 and f16, and a dispatch of 256 numbers.

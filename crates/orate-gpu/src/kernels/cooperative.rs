@@ -55,6 +55,7 @@ impl Tile {
         let mut t = match self.of_subgroup {
             _ if !gated && norm == Normed::No => return self,
             [2, 3] => Tile { met: 2, ..WIDE },
+            [4, 3] => Tile { met: 2, ..BROAD },
             [1, 1] if gated => Tile { of_subgroup: [1, 2], met: 2, ..self },
             _ if gated => Tile { met: 2, ..self },
             _ => self,
@@ -121,9 +122,9 @@ const USUAL_MEMORY: usize = 48 << 10;
 const WAVE: usize = 132;
 
 /// From small to large, each with the maximum K and workgroups for which it is used. The first that suits is
-/// selected, else [`LARGE`]. Mostly all workgroups run concurrently: a second wave costs more than a larger
-/// tile, unless processors have room for two. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in 6.4 µs
-/// instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of
+/// selected, else one of [`MANY`]. Mostly all workgroups run concurrently: a second wave costs more than a
+/// larger tile, unless processors have room for two. Measured on an H200 (`bench.rs`): 72 × 512 × 1024 in 6.4
+/// µs instead of 10.7 without cooperative matrices, 432 × 2048 × 512 in 17 instead of 42, a convolution of
 /// 4000 × 2688 × 384 in 60 instead of 270 µs, 1408 × 256 × 1536 in 13.5 instead of 41. No gain from double
 /// buffering in workgroup memory, nor from loading weights from memory directly into matrices.
 pub(super) const TILES: [(usize, usize, Tile); 12] = [
@@ -135,7 +136,7 @@ pub(super) const TILES: [(usize, usize, Tile); 12] = [
     (usize::MAX, WAVE, tile([3, 2], [1, 2], 4, 2, 1, 1)),
     (usize::MAX, WAVE, tile([2, 2], [2, 2], 2, 4, 1, 1)),
     (usize::MAX, WAVE, tile([5, 2], [1, 2], 4, 1, 1, 1)),
-    (256, WAVE, tile([2, 2], [2, 4], 1, 4, 1, 1)),
+    (1024, WAVE, tile([2, 2], [2, 4], 1, 4, 1, 1)),
     (usize::MAX, WAVE, WIDE),
     (usize::MAX, WAVE, LARGE),
     (256, 2 * WAVE, tile([2, 2], [2, 4], 1, 2, 1, 1)),
@@ -144,8 +145,36 @@ pub(super) const TILES: [(usize, usize, Tile); 12] = [
 /// Also in place of [`LARGE`] where that is not suited.
 const WIDE: Tile = tile([2, 4], [2, 2], 1, 4, 1, 1);
 
-/// For sizes that no other tile is used for.
 const LARGE: Tile = tile([2, 3], [4, 2], 1, 4, 1, 1);
+
+/// Also in place of a wider one where that is not suited.
+const BROAD: Tile = tile([4, 2], [2, 4], 1, 4, 1, 1);
+
+/// Tiles for more workgroups than [`TILES`] has, with how many run concurrently and how long these take, in
+/// microseconds of a convolution of 7 × 768 terms on an H200 (`bench.rs`). There, 2400 × 5376 × 768 takes 116
+/// µs with the third instead of 188 with [`LARGE`], 6400 × 5376 × 768 takes 323 with the last instead of 384.
+pub(super) const MANY: [(usize, usize, Tile); 5] = [
+    (WAVE, 96, LARGE),
+    (WAVE, 93, tile([2, 3], [2, 4], 1, 4, 1, 1)),
+    (WAVE, 117, BROAD),
+    (WAVE, 160, tile([4, 3], [2, 4], 1, 2, 1, 1)),
+    (2 * WAVE, 163, tile([4, 3], [2, 2], 1, 2, 1, 1)),
+];
+
+/// In place of [`MANY`] for at most so many terms: 5632 × 256 × 1536 in 69 instead of 83 µs.
+pub(super) const SHORT: (usize, Tile) = (700, tile([2, 3], [2, 2], 2, 1, 1, 2));
+
+/// Returns the tile of [`MANY`] for M × N results that takes the shortest time, or [`SHORT`].
+fn for_many([m, n, k]: [usize; 3], has: Matrices) -> Tile {
+    if k <= SHORT.0 {
+        return SHORT.1;
+    }
+    let time = |(concurrent, time, t): &&(usize, usize, Tile)| {
+        let [bm, bn] = t.results(has);
+        (m.div_ceil(bm) * n.div_ceil(bn)).div_ceil(*concurrent) * time
+    };
+    MANY.iter().min_by_key(time).map_or(LARGE, |(.., t)| *t)
+}
 
 /// Tiles for matmuls of rows that get a layer norm, from small to large. The first of which all workgroups
 /// run concurrently is used. On an H200 1408 × 256 × 1536 takes 12.9 µs with the last, 15.0 with the first
@@ -182,7 +211,7 @@ pub(super) fn tile_for([m, n, k]: [usize; 3], has: Matrices) -> Tile {
         let [bm, bn] = t.results(has);
         k <= *terms && m.div_ceil(bm) * n.div_ceil(bn) <= *workgroups
     };
-    let mut t = TILES.iter().find(suits).map_or(LARGE, |(.., t)| *t);
+    let mut t = TILES.iter().find(suits).map_or_else(|| for_many([m, n, k], has), |(.., t)| *t);
     // Slices end at the end of the weight's padding, and two small ones are in flight sooner than a large
     // one.
     let ends = k.next_multiple_of(PADDING[0]).is_multiple_of(t.depth(has));

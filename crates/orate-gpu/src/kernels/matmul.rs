@@ -164,8 +164,8 @@ fn all_tiles_fit(can: Abilities<'_>) -> bool {
     let fits = |t: cooperative::Tile, norm| {
         t.divides(has) && t.shared_with(has, norm) <= can.workgroup_bytes as usize
     };
-    let with =
-        |gated, norm| cooperative::TILES.iter().all(move |(.., t)| fits(t.suited(gated, norm, has), norm));
+    let all = || cooperative::TILES.iter().chain(&cooperative::MANY);
+    let with = |gated, norm| all().all(|(.., t)| fits(t.suited(gated, norm, has), norm));
     let norms = |t: &cooperative::Tile| t.norms(cooperative::WIDEST_NORM, has) && fits(*t, Normed::Layer);
     with(true, Normed::No)
         && with(false, Normed::Rms)

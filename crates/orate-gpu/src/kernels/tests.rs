@@ -203,7 +203,16 @@ fn variants() -> Vec<Variant> {
         let terms = [64, 100, 128, 384, 512, 1024, 4096];
         let sizes = [(17, 64), (72, 1024), (100, 2048), (200, 1024), (400, 1024), (800, 768), (4000, 384)];
         let tiles = terms.map(|k| sizes.map(|(m, n)| cooperative::tile_for([m, n, k], has)));
-        let more = [[700, 512, 64], [500, 1536, 100], [1408, 1536, 256]];
+        let more = [
+            [700, 512, 64],
+            [500, 1536, 100],
+            [1408, 1536, 256],
+            [2400, 768, 5376],
+            [3000, 768, 5376],
+            [6400, 768, 5376],
+            [40_000, 192, 1344],
+            [48_000, 96, 672],
+        ];
         let more = more.map(|sizes| cooperative::tile_for(sizes, has));
         let kinds = convolutions.map(|conv| [(conv, true), (conv, false)]).into_iter().flatten();
         for ((tile, activation), (conv, fused)) in
@@ -253,7 +262,7 @@ fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
         naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{v:?}\n{}", e.emit_to_string(&text)));
     let mut capabilities =
         Capabilities::IMMEDIATES | Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
-    if is_for_vulkan(v) {
+    if v.is_cooperative() {
         capabilities |= Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
     }
     let stages = naga::valid::ShaderStages::COMPUTE;
@@ -263,14 +272,29 @@ fn validated(v: &Variant) -> (naga::Module, naga::valid::ModuleInfo) {
     (module, info)
 }
 
-/// Whether a variant is used on Vulkan only.
-fn is_for_vulkan(v: &Variant) -> bool {
-    v.file.ends_with("_cooperative")
-}
-
 #[test]
 fn every_variant_is_valid_wgsl() {
     variants().iter().for_each(|v| drop(validated(v)));
+}
+
+/// The sizes are those of the op cases.
+#[test]
+fn many_workgroups_have_the_tile_that_takes_the_shortest_time() {
+    let has = Matrices { fragment: 16, lanes: 32 };
+    let many = [(2400, 768), (3100, 768), (17_100, 96), (16_900, 192)];
+    let chosen = many.map(|(m, n)| cooperative::tile_for([m, n, 720], has));
+    let found = chosen.map(|t| cooperative::MANY.iter().position(|(.., of_many)| *of_many == t));
+    assert_eq!(found, [2, 3, 4, 1].map(Some), "{chosen:?}");
+    let [.., a, b] = many.map(|(m, n)| cooperative::tile_for([m, n, 240], has));
+    assert_eq!([a, b], [cooperative::SHORT.1; 2]);
+}
+
+#[test]
+fn kernels_on_cooperative_matrices_become_spirv() {
+    for v in variants().into_iter().filter(Variant::is_cooperative) {
+        let text = v.wgsl().unwrap_or_else(|e| panic!("{e}"));
+        crate::spirv::words(&text).unwrap_or_else(|e| panic!("{v:?}: {e}"));
+    }
 }
 
 /// Translates as wgpu does for Metal, with the first version that has subgroups in compute shaders, and for
@@ -286,7 +310,7 @@ fn every_variant_becomes_a_shader_of_metal_and_dx12() {
         special_constants_binding: Some(hlsl::BindTarget { space: 2, ..Default::default() }),
         ..Default::default()
     };
-    for v in variants().into_iter().filter(|v| !is_for_vulkan(v)) {
+    for v in variants().into_iter().filter(|v| !v.is_cooperative()) {
         let (module, info) = validated(&v);
         let written = msl::write_string(&module, &info, &metal, &Default::default());
         let (text, entry) = written.unwrap_or_else(|e| panic!("Metal: {v:?}: {e}"));

@@ -158,6 +158,12 @@ fn cooperative_products() -> Vec<Case> {
     ])
 }
 
+/// Convolutions with more workgroups than run concurrently, one for each tile for so many, and matmuls of few
+/// terms.
+fn many_rows() -> Vec<Case> {
+    products(&[(2400, 768, 240), (3100, 768, 240), (17_100, 96, 240), (16_900, 192, 240)])
+}
+
 /// Matmuls of one operand that run as one on cooperative matrices, the first with an activation.
 fn joined_products() -> Vec<Case> {
     let case = |what: &str, shape: [usize; 3], widths: &[usize]| {
@@ -258,6 +264,9 @@ fn products_in_f16() {
     let (step, least) = if device.info().has_cooperative_matrices() { (1, 30) } else { (4, 7) };
     let cooperative: Vec<Case> = cooperative_products().into_iter().step_by(step).collect();
     check(&device, "cooperative tiles in f16", &rounded(cooperative, F16), least);
+    if device.info().has_cooperative_matrices() {
+        check(&device, "many rows in f16", &rounded(many_rows(), F16), 12);
+    }
 }
 
 /// Attention whose operands may be rounded.
