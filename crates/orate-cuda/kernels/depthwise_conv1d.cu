@@ -188,9 +188,12 @@ DEVICE void depthwise_norm_of_warps(const Args& a) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) depthwise_norm_warps_5(const Args a) { depthwise_norm_of_warps<5>(a); }
-extern "C" __global__ void __launch_bounds__(256) depthwise_norm_warps_7(const Args a) { depthwise_norm_of_warps<7>(a); }
-extern "C" __global__ void __launch_bounds__(256) depthwise_norm_5(const Args a) { depthwise_norm<5>(a); }
-extern "C" __global__ void __launch_bounds__(256) depthwise_norm_7(const Args a) { depthwise_norm<7>(a); }
-extern "C" __global__ void __launch_bounds__(256) depthwise_4(const Args a) { depthwise<float4, 4>(a); }
-extern "C" __global__ void __launch_bounds__(256) depthwise_1(const Args a) { depthwise<float, 1>(a); }
+#define KERNEL(NAME, ...) \
+    extern "C" __global__ void __launch_bounds__(256) NAME(const Args a) { __VA_ARGS__(a); }
+
+KERNEL(depthwise_norm_warps_5, depthwise_norm_of_warps<5>)
+KERNEL(depthwise_norm_warps_7, depthwise_norm_of_warps<7>)
+KERNEL(depthwise_norm_5, depthwise_norm<5>)
+KERNEL(depthwise_norm_7, depthwise_norm<7>)
+KERNEL(depthwise_4, depthwise<float4, 4>)
+KERNEL(depthwise_1, depthwise<float, 1>)
