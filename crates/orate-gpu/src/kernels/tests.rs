@@ -289,6 +289,7 @@ fn many_workgroups_have_the_tile_that_takes_the_shortest_time() {
     assert_eq!([a, b], [cooperative::SHORT.1; 2]);
 }
 
+#[cfg(not(any(target_os = "wasi", target_vendor = "apple")))]
 #[test]
 fn kernels_on_cooperative_matrices_become_spirv() {
     for v in variants().into_iter().filter(Variant::is_cooperative) {
