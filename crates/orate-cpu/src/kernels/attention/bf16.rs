@@ -3,24 +3,30 @@
 //! The formula is that of the [module above](super), without mask, lengths, relative positions and bias.
 //! Queries (times scale), keys, values and the numerators of the softmax are rounded to bf16, to nearest
 //! even; sums, maximum and exponential are f32. An instruction adds two products to each lane, twice the rate
-//! of f32.
+//! of f32. Where there are AMX tiles, they multiply: pairs are in the order in which tiles have them.
 //!
 //! Numbers that are multiplied together lie in pairs, four bytes each: two channels of a key or query, and
 //! two rows of values. Each head's keys are packed into panels `[D/2, 32]` and its values into `[Tk/2, D]`,
-//! zero after the last key. Then each head and block of 24 queries: scores, softmax, matmul with the values.
-//! The division of work changes no sum.
+//! zero after the last key. Then each head and block of 24 queries, or 32 with tiles: scores, softmax, matmul
+//! with the values. The division of work changes no sum.
 
 use super::operands::Sequence;
 use super::pack::{PANEL, padded};
 use super::{Attention, CHANNELS};
+use crate::arch::amx::{TILE_ROWS, Tiles};
 use crate::arch::x86::{Avx512, Bf16, Bf16Kernel};
 use crate::kernels::elementwise::SharedMut;
 use crate::kernels::vecmath;
 use crate::simd::Simd;
 use crate::{Isa, Team};
 
-/// Queries per chunk of work.
-const BLOCK: usize = 24;
+/// Queries per chunk of work: two tiles of rows, or as many as registers hold sums of.
+fn block_len(isa: Isa) -> usize {
+    if isa.has_tiles() { MOST_QUERIES } else { 24 }
+}
+
+/// Maximum queries per chunk of work, all of which have scratch.
+const MOST_QUERIES: usize = 2 * TILE_ROWS;
 
 /// Floats of a vector.
 const LANES: usize = Avx512::<false>::LANES;
@@ -33,7 +39,7 @@ impl Attention<'_> {
 
     /// Scores, rounded queries, and one factor per query.
     fn worker_scratch_bf16(&self, keys: usize) -> usize {
-        BLOCK * (padded(keys) + self.head_dim / 2 + 1)
+        MOST_QUERIES * (padded(keys) + self.head_dim / 2 + 1)
     }
 
     /// `out` [B, Tq, H·D] = attention of `q` over `k` and `v`, rounded to bf16.
@@ -92,11 +98,12 @@ impl Attention<'_> {
         let packed = &*packed;
         let own_len = self.worker_scratch_bf16(keys);
         let (out, own) = (SharedMut::new(out), SharedMut::new(own));
-        let blocks = queries.div_ceil(BLOCK);
+        let block_len = block_len(isa);
+        let blocks = queries.div_ceil(block_len);
         team.run(batch * self.heads * blocks, &|worker, chunk| {
             let (b, h, block) = (chunk / blocks / self.heads, chunk / blocks % self.heads, chunk % blocks);
             let head = if k.batch == 1 { 0 } else { b } * self.kv_heads + h / group;
-            let first = block * BLOCK;
+            let first = block * block_len;
             let row = b * queries + first;
             // SAFETY: a worker number belongs to one thread at a time.
             let own = unsafe { own.part(worker.index() * own_len..(worker.index() + 1) * own_len) };
@@ -104,9 +111,10 @@ impl Attention<'_> {
                 q: Rows {
                     first: q.data[row * q.stride + h * dim..].as_ptr(),
                     stride: q.stride,
-                    count: BLOCK.min(queries - first),
+                    count: block_len.min(queries - first),
                     dim,
                 },
+                has_tiles: isa.has_tiles(),
                 scale: self.scale,
                 keys,
                 k: &packed[head * packed_len..][..packed_len],
@@ -197,9 +205,10 @@ impl Bf16Kernel for PackValues<'_> {
     }
 }
 
-/// One head, up to [`BLOCK`] queries.
+/// One head, up to [`MOST_QUERIES`] queries.
 struct Block<'a> {
     q: Rows,
+    has_tiles: bool,
     scale: f32,
     keys: usize,
     /// As [`PackKeys`] leaves them.
@@ -216,8 +225,11 @@ impl Bf16Kernel for Block<'_> {
     fn run(self, s: Avx512<false>, pairs: Bf16) {
         let Block { q, keys, .. } = self;
         let (dim, rows, pitch) = (q.dim, q.count, padded(keys));
-        let (scores, own) = self.own.split_at_mut(BLOCK * pitch);
-        let (queries, factors) = own.split_at_mut(BLOCK * dim / 2);
+        let (scores, own) = self.own.split_at_mut(MOST_QUERIES * pitch);
+        let (queries, factors) = own.split_at_mut(MOST_QUERIES * dim / 2);
+        // SAFETY: the instruction set has tiles, and nothing else on this thread uses them.
+        let tiles = self.has_tiles.then(|| unsafe { Tiles::configure() });
+        let tiles = tiles.as_ref();
         // The exponential is one of base 2.
         let scale = s.splat(self.scale * std::f32::consts::LOG2_E);
         for (i, to) in queries.chunks_exact_mut(dim / 2).enumerate().take(rows) {
@@ -237,11 +249,13 @@ impl Bf16Kernel for Block<'_> {
                 b_stride: PANEL,
                 depth: dim / 2,
                 rows,
+                tiles,
                 factors: None,
                 out: scores[p * PANEL..].as_mut_ptr(),
                 out_stride: pitch,
             };
-            // SAFETY: `queries` and `scores` have `rows` rows, the panel as many pairs as a query.
+            // SAFETY: `queries` and `scores` have room for whole tiles of rows, the panel has as many pairs
+            // as a query.
             unsafe { product.run(s, pairs) };
         }
         let mut i = 0;
@@ -260,6 +274,7 @@ impl Bf16Kernel for Block<'_> {
                 b_stride: dim,
                 depth: pitch / 2,
                 rows,
+                tiles,
                 factors: Some(factors.as_ptr()),
                 out: self.out.wrapping_add(d),
                 out_stride: self.out_stride,
@@ -311,24 +326,34 @@ fn softmax<const R: usize>(
     R
 }
 
-/// `out[i, c] = factor[i] · Σ over pairs d of a[i, d] · b[d, c]`, for 32 columns.
-struct Product {
+/// `out[i, c] = factor[i] · Σ over pairs d of a[i, d] · b[d, c]`, for 32 columns. Without factors, `out` has
+/// room for whole tiles of rows.
+struct Product<'a> {
     a: *const f32,
     a_stride: usize,
     b: *const f32,
     b_stride: usize,
     depth: usize,
     rows: usize,
+    tiles: Option<&'a Tiles>,
     factors: Option<*const f32>,
     out: *mut f32,
     out_stride: usize,
 }
 
-impl Product {
+/// Sums of two by two tiles.
+#[repr(align(64))]
+struct Sums([[f32; 2 * LANES]; MOST_QUERIES]);
+
+impl Product<'_> {
     /// # Safety
     /// All pointers are valid for the sizes and strides given.
     #[inline(always)]
     unsafe fn run(self, s: Avx512<false>, pairs: Bf16) {
+        if let Some(tiles) = self.tiles {
+            // SAFETY: the caller guarantees it.
+            return unsafe { self.on_tiles(s, tiles) };
+        }
         let mut row = 0;
         while row < self.rows {
             // SAFETY: the rows of the tile exist.
@@ -339,6 +364,52 @@ impl Product {
                     _ => self.tile::<1>(s, pairs, row),
                 }
             };
+        }
+    }
+
+    /// # Safety
+    /// As for `run`; `a` has whole tiles of rows.
+    #[inline(always)]
+    unsafe fn on_tiles(&self, s: Avx512<false>, tiles: &Tiles) {
+        let is_tall = self.rows > TILE_ROWS;
+        tiles.zero::<0>();
+        tiles.zero::<1>();
+        tiles.zero::<2>();
+        tiles.zero::<3>();
+        // SAFETY: the caller guarantees it. Sums of rows after the last are of anything, and are not used.
+        unsafe {
+            let below = self.a.add(if is_tall { TILE_ROWS * self.a_stride } else { 0 });
+            for d in (0..self.depth).step_by(LANES) {
+                let b = self.b.add(d * self.b_stride);
+                tiles.load::<4>(self.a.add(d).cast(), 4 * self.a_stride);
+                tiles.load::<6>(b.cast(), 4 * self.b_stride);
+                tiles.load::<7>(b.add(LANES).cast(), 4 * self.b_stride);
+                tiles.multiply::<0, 4, 6>();
+                tiles.multiply::<1, 4, 7>();
+                if is_tall {
+                    tiles.load::<5>(below.add(d).cast(), 4 * self.a_stride);
+                    tiles.multiply::<2, 5, 6>();
+                    tiles.multiply::<3, 5, 7>();
+                }
+            }
+            let mut sums = Sums([[0.0; 2 * LANES]; MOST_QUERIES]);
+            let (to, stride) = match self.factors {
+                None => (self.out, self.out_stride),
+                Some(_) => (sums.0.as_mut_ptr().cast(), 2 * LANES),
+            };
+            let below = to.add(if is_tall { TILE_ROWS * stride } else { 0 });
+            tiles.store::<0>(to.cast(), 4 * stride);
+            tiles.store::<1>(to.add(LANES).cast(), 4 * stride);
+            if is_tall {
+                tiles.store::<2>(below.cast(), 4 * stride);
+                tiles.store::<3>(below.add(LANES).cast(), 4 * stride);
+            }
+            let Some(factors) = self.factors else { return };
+            for (r, sums) in sums.0.iter().enumerate().take(self.rows) {
+                let (factor, out) = (s.splat(*factors.add(r)), self.out.add(r * self.out_stride));
+                s.store(out, s.mul(s.load(sums.as_ptr()), factor));
+                s.store(out.add(LANES), s.mul(s.load(sums[LANES..].as_ptr()), factor));
+            }
         }
     }
 
