@@ -161,7 +161,8 @@ pub(super) const MANY: [(usize, usize, Tile); 5] = [
     (2 * WAVE, 163, tile([4, 3], [2, 2], 1, 2, 1, 1)),
 ];
 
-/// In place of [`MANY`] for at most so many terms: 5632 × 256 × 1536 in 69 instead of 83 µs.
+/// Maximum K for which this tile is used instead of those of [`MANY`]: 5632 × 256 × 1536 takes 69 µs with it
+/// instead of 83.
 pub(super) const SHORT: (usize, Tile) = (700, tile([2, 3], [2, 2], 2, 1, 1, 2));
 
 /// Returns the tile of [`MANY`] for M × N results that takes the shortest time, or [`SHORT`].

@@ -158,8 +158,8 @@ fn cooperative_products() -> Vec<Case> {
     ])
 }
 
-/// Convolutions with more workgroups than run concurrently, one for each tile for so many, and matmuls of few
-/// terms.
+/// Convolutions that need more workgroups than run concurrently, each with another tile of `MANY`, and
+/// matmuls of the same rows with few terms.
 fn many_rows() -> Vec<Case> {
     products(&[(2400, 768, 240), (3100, 768, 240), (17_100, 96, 240), (16_900, 192, 240)])
 }
