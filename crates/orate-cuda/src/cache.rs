@@ -128,14 +128,14 @@ fn trim(folder: &Path, kept: u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A temporary folder, removed at the end of a test.
-    struct Folder(PathBuf);
+    pub(crate) struct Folder(pub PathBuf);
 
     impl Folder {
-        fn new(name: &str) -> Folder {
+        pub fn new(name: &str) -> Folder {
             let path = std::env::temp_dir().join(format!("orate-cache-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             Folder(path)

@@ -47,11 +47,11 @@ pub(crate) unsafe fn copy(core: &Core, stream: &Stream, moves: &[Move]) -> Resul
     if words.is_empty() {
         return Ok(());
     }
-    core.kernels.load(&core.context, "copy", "copy_blocks")?;
+    let function = core.kernels.get(&core.context, ("copy", "copy_blocks"))?;
     for moves in words.chunks(BLOCKS) {
         let largest = moves.iter().map(|m| m.bytes).max().unwrap_or(0);
         let launch = Launch {
-            function: core.kernels.get("copy", "copy_blocks"),
+            function,
             grid: [moves.len() as u32, largest.div_ceil(EACH).clamp(1, MOST) as u32, 1],
             threads: THREADS,
             shared: 0,

@@ -28,8 +28,8 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens device `index` of [`crate::devices`] and prepares its kernels. They are compiled on first use
-    /// and stored in the folder `cache`, if given. `policy` selects the precision of matmuls.
+    /// Opens device `index` of [`crate::devices`]. Kernels are compiled when a plan first needs them, and
+    /// stored in the folder `cache`, if given. `policy` selects the precision of matmuls.
     ///
     /// # Errors
     /// There is no driver, no such device, no compiler ([NVRTC](https://docs.nvidia.com/cuda/nvrtc)), or the
@@ -65,23 +65,22 @@ impl CudaDevice {
             );
             return Err(setup(problem));
         }
-        let (label, cache) = (format!("cuda:{index}"), cache.map(Cache::new));
+        let label = format!("cuda:{index}");
         let formats = policy.formats();
-        // Both take long; creating the context is most of the time to the first sentence.
+        // Both take long: the compiler may have to be loaded.
         let (context, kernels) = std::thread::scope(|scope| {
-            let read = || Kernels::read(&label, arch, &formats, cache.as_ref());
-            let kernels = std::thread::Builder::new().spawn_scoped(scope, read);
+            let open = || Kernels::open(&label, arch, &formats, cache.clone().map(Cache::new));
+            let kernels = std::thread::Builder::new().spawn_scoped(scope, open);
             let context = Context::new(driver, index);
             let kernels = match kernels {
                 Ok(kernels) => kernels.join().unwrap_or_else(|e| std::panic::resume_unwind(e)),
                 // The system has no more threads.
-                Err(_) => read(),
+                Err(_) => open(),
             };
             (context, kernels)
         });
         let (context, kernels) = (Arc::new(context?), kernels?);
-        let cache_problem = cache.as_ref().and_then(Cache::problem);
-        let core = Core::new(kernels, context, policy, driver, cache_problem);
+        let core = Core::new(kernels, context, policy, driver);
         Ok(CudaDevice { core: Arc::new(core), index })
     }
 
@@ -161,7 +160,7 @@ impl Device for CudaDevice {
     }
 
     fn cache_problem(&self) -> Option<String> {
-        self.core.cache_problem.clone()
+        self.core.kernels.cache_problem()
     }
 }
 

@@ -2,13 +2,14 @@
 //! or with many callers when it runs for the second time.
 
 use crate::driver::{DeviceBuffer, Event, Launch, Stream};
-use crate::kernels::CLUSTER_ARCH;
+use crate::kernels::{CLUSTER_ARCH, Name};
 use crate::lower::{Addresses, Chain, Layer, Pointer, Work, chains, join_rows, layers, lower};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{BufferKind, DType, DeviceError, Executable, Memory, Op, Plan};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,21 +54,12 @@ impl CudaExecutable {
         let mut works = lower(&plan, bank, &core.policy, &core.context.facts);
         let launches = launches_of_steps(&works, plan.steps().len());
         join_rows(&mut works);
-        let counter = Work::set_scalar(0, 0);
-        for work in works.iter().map(|(_, w)| w).chain([&counter]) {
-            core.kernels.load(&core.context, work.program, work.function)?;
-        }
         let chains =
             if core.driver.version >= EARLY_DRIVER { chains(&works, &core.context.facts) } else { vec![] };
         for chain in &chains {
-            let shape = chain.shape();
-            core.kernels.load(&core.context, shape.program, shape.function)?;
             tracing::debug!(plan = plan.name(), launches = chain.works.len(), "run as one");
         }
         let layers = layers(&plan, &works, &core.context.facts);
-        for layer in &layers {
-            core.kernels.load(&core.context, layer.work.program, layer.work.function)?;
-        }
         if !layers.is_empty() {
             tracing::debug!(
                 plan = plan.name(),
@@ -75,6 +67,7 @@ impl CudaExecutable {
                 "are one launch after their attention"
             );
         }
+        core.kernels.load(&core.context, kernels_of(&works, &chains, &layers))?;
         tracing::debug!(plan = plan.name(), elapsed = ?start.elapsed(), "kernels are on the device");
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
@@ -189,7 +182,7 @@ impl CudaExecutable {
     ) -> Result<(), DeviceError> {
         let early = self.core.context.facts.arch >= CLUSTER_ARCH && self.core.driver.version >= EARLY_DRIVER;
         let launch = Launch {
-            function: self.core.kernels.get(work.program, work.function),
+            function: self.core.kernels.get(&self.core.context, work.kernel())?,
             grid: work.grid,
             threads: work.threads,
             shared: work.shared,
@@ -274,6 +267,16 @@ impl CudaExecutable {
     }
 }
 
+/// Kernels that a plan starts. Those of launches in chains and layers are not among them.
+pub(crate) fn kernels_of(works: &[(usize, Work)], chains: &[Chain], layers: &[Layer]) -> Vec<Name> {
+    let joined: Vec<&Range<usize>> =
+        chains.iter().map(|c| &c.works).chain(layers.iter().map(|l| &l.works)).collect();
+    let alone = works.iter().enumerate().filter(|(i, _)| !joined.iter().any(|r| r.contains(i)));
+    let alone = alone.map(|(_, (_, work))| work.kernel());
+    let others = chains.iter().map(|c| c.shape().kernel()).chain(layers.iter().map(|l| l.work.kernel()));
+    alone.chain(others).chain([Work::set_scalar(0, 0).kernel()]).collect()
+}
+
 /// How many launches each step has, then each copy at the end.
 fn launches_of_steps(works: &[(usize, Work)], steps: usize) -> Vec<usize> {
     let mut launches = vec![0; steps];
@@ -318,6 +321,8 @@ impl Executable for CudaExecutable {
     /// read.
     fn profile(&self, memory: &mut dyn Memory) -> Result<Vec<f64>, DeviceError> {
         let m = self.own(memory)?;
+        // Steps in chains and layers have kernels that a run does not start.
+        self.core.kernels.load(&self.core.context, self.works.iter().map(|(_, w)| w.kernel()))?;
         let mut addresses = Addresses::default();
         self.bind(m, None, &mut addresses)?;
         m.upload_scalars()?;

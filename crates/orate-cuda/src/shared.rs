@@ -12,30 +12,14 @@ pub(crate) struct Core {
     pub context: Arc<Context>,
     pub policy: PrecisionPolicy,
     pub driver: Driver,
-    /// Reason why compiled kernels could not be stored.
-    pub cache_problem: Option<String>,
     /// Memories that are alive.
     pub memories: AtomicUsize,
     ids: AtomicU64,
 }
 
 impl Core {
-    pub fn new(
-        kernels: Kernels,
-        context: Arc<Context>,
-        policy: PrecisionPolicy,
-        driver: Driver,
-        cache_problem: Option<String>,
-    ) -> Self {
-        Core {
-            kernels,
-            context,
-            policy,
-            driver,
-            cache_problem,
-            memories: AtomicUsize::new(0),
-            ids: AtomicU64::new(0),
-        }
+    pub fn new(kernels: Kernels, context: Arc<Context>, policy: PrecisionPolicy, driver: Driver) -> Self {
+        Core { kernels, context, policy, driver, memories: AtomicUsize::new(0), ids: AtomicU64::new(0) }
     }
 
     /// Returns an id that is unique among executables of this device.

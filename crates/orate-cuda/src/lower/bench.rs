@@ -480,9 +480,8 @@ fn results_of_blocks(
 fn time(device: &CudaDevice, stream: &Stream, work: &Work, arguments: &[Vec<u64>]) -> f64 {
     let core = device.core();
     let context = &core.context;
-    core.kernels.load(context, work.program, work.function).expect("loads");
     let launch = Launch {
-        function: core.kernels.get(work.program, work.function),
+        function: core.kernels.get(context, work.kernel()).expect("loads"),
         grid: work.grid,
         threads: work.threads,
         shared: work.shared,

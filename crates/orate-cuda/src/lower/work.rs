@@ -1,6 +1,7 @@
 //! One launch of a kernel, whose arguments name places until a session provides addresses.
 
 use crate::driver::DevicePointer;
+use crate::kernels::Name;
 use orate_graph::Place;
 
 /// Threads per block of pointwise kernels.
@@ -99,6 +100,11 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// The kernel that is launched.
+    pub fn kernel(&self) -> Name {
+        (self.program, self.function)
+    }
+
     /// Returns the struct that the kernel takes.
     pub fn arguments(&self, addresses: &Addresses) -> Vec<u64> {
         let mut all: Vec<u64> = self.pointers.iter().map(|p| addresses.of(*p)).collect();
