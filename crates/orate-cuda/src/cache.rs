@@ -67,6 +67,11 @@ impl Cache {
         self.folder.join(format!("{name}-{hex}.{ENDING}"))
     }
 
+    /// Whether a file is stored under `key`, intact or not.
+    pub fn has(&self, name: &str, key: Key) -> bool {
+        self.path(name, key).exists()
+    }
+
     /// Returns the code stored under `key`, if it is intact.
     pub fn get(&self, name: &str, key: Key) -> Option<Vec<u8>> {
         let mut data = std::fs::read(self.path(name, key)).ok()?;

@@ -3,15 +3,15 @@
 use crate::cache::Cache;
 use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
-use crate::executable::CudaExecutable;
-use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
+use crate::executable::{CudaExecutable, Lowered};
+use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH, product_program};
 use crate::lower::{fusions, kernel_name, rounding};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
 use orate_graph::{
-    Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Memory, ModelOnDevice, Op, Pacing, Plan,
-    Precision, PrecisionPolicy, Rounding, Target, ValueInfo, WeightLoader,
+    Device, DeviceError, DeviceInfo, Executable, Fused, Fusions, Graph, Memory, ModelOnDevice, Op, Pacing,
+    Plan, Precision, PrecisionPolicy, Rounding, Target, ValueInfo, WeightLoader,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const CARD_PARTS: usize = 64;
 /// See [`CARD_PARTS`].
 const LEAST_KEPT: usize = 256 << 20;
+
+/// Address of weights that are not on the device.
+const IMAGINED: u64 = 1 << 40;
 
 /// A GPU with its kernels, shared by all models and sessions.
 pub struct CudaDevice {
@@ -125,6 +128,23 @@ impl Target for CudaDevice {
 impl Device for CudaDevice {
     fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice> {
         Box::new(CudaModel { core: self.core.clone(), weights, kept: Mutex::default() })
+    }
+
+    fn prepare(&self, graphs: &dyn Fn() -> Vec<Graph>, weights: &dyn WeightLoader) {
+        let Core { kernels, policy, context, driver, .. } = &*self.core;
+        // Every model has this kernel.
+        if kernels.has((product_program(policy.precision), "matmul_1_dense")) {
+            return;
+        }
+        let mut bank = WeightBank::default();
+        let mut names = vec![];
+        for graph in graphs() {
+            let Ok(plan) = Plan::compile(graph, self) else { continue };
+            bank.imagine(&plan, policy, weights, IMAGINED);
+            names.extend(Lowered::new(&plan, &bank, policy, &context.facts, driver.version).kernels());
+        }
+        // Executables report what fails.
+        let _ = kernels.obtain(names);
     }
 
     fn memory(&self) -> Box<dyn Memory> {

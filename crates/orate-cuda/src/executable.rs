@@ -1,13 +1,13 @@
 //! A plan bound to weights. In a memory it is recorded as a CUDA graph, which then runs as a whole: at once,
 //! or with many callers when it runs for the second time.
 
-use crate::driver::{DeviceBuffer, Event, Launch, Stream};
+use crate::driver::{DeviceBuffer, Event, Facts, Launch, Stream};
 use crate::kernels::{CLUSTER_ARCH, Name};
 use crate::lower::{Addresses, Chain, Layer, Pointer, Work, chains, join_rows, layers, lower};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;
-use orate_graph::{BufferKind, DType, DeviceError, Executable, Memory, Op, Plan};
+use orate_graph::{BufferKind, DType, DeviceError, Executable, Memory, Op, Plan, PrecisionPolicy};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,15 +51,12 @@ impl CudaExecutable {
     /// Binds a plan to the weights of `bank` and loads its kernels on the device.
     pub fn new(core: Arc<Core>, plan: Plan, bank: &WeightBank) -> Result<Self, DeviceError> {
         let start = Instant::now();
-        let mut works = lower(&plan, bank, &core.policy, &core.context.facts);
-        let launches = launches_of_steps(&works, plan.steps().len());
-        join_rows(&mut works);
-        let chains =
-            if core.driver.version >= EARLY_DRIVER { chains(&works, &core.context.facts) } else { vec![] };
+        let lowered = Lowered::new(&plan, bank, &core.policy, &core.context.facts, core.driver.version);
+        core.kernels.load(&core.context, lowered.kernels())?;
+        let Lowered { works, chains, layers, launches } = lowered;
         for chain in &chains {
             tracing::debug!(plan = plan.name(), launches = chain.works.len(), "run as one");
         }
-        let layers = layers(&plan, &works, &core.context.facts);
         if !layers.is_empty() {
             tracing::debug!(
                 plan = plan.name(),
@@ -67,7 +64,6 @@ impl CudaExecutable {
                 "are one launch after their attention"
             );
         }
-        core.kernels.load(&core.context, kernels_of(&works, &chains, &layers))?;
         tracing::debug!(plan = plan.name(), elapsed = ?start.elapsed(), "kernels are on the device");
         let pointers = works.iter().flat_map(|(_, w)| &w.pointers);
         let scalars =
@@ -267,14 +263,41 @@ impl CudaExecutable {
     }
 }
 
-/// Kernels that a plan starts. Those of launches in chains and layers are not among them.
-pub(crate) fn kernels_of(works: &[(usize, Work)], chains: &[Chain], layers: &[Layer]) -> Vec<Name> {
-    let joined: Vec<&Range<usize>> =
-        chains.iter().map(|c| &c.works).chain(layers.iter().map(|l| &l.works)).collect();
-    let alone = works.iter().enumerate().filter(|(i, _)| !joined.iter().any(|r| r.contains(i)));
-    let alone = alone.map(|(_, (_, work))| work.kernel());
-    let others = chains.iter().map(|c| c.shape().kernel()).chain(layers.iter().map(|l| l.work.kernel()));
-    alone.chain(others).chain([Work::set_scalar(0, 0).kernel()]).collect()
+/// Launches of a plan; see the fields of [`CudaExecutable`].
+pub(crate) struct Lowered {
+    works: Vec<(usize, Work)>,
+    chains: Vec<Chain>,
+    layers: Vec<Layer>,
+    launches: Vec<usize>,
+}
+
+impl Lowered {
+    /// Lowers a plan for a driver of a version.
+    pub fn new(
+        plan: &Plan,
+        bank: &WeightBank,
+        policy: &PrecisionPolicy,
+        facts: &Facts,
+        version: i32,
+    ) -> Lowered {
+        let mut works = lower(plan, bank, policy, facts);
+        let launches = launches_of_steps(&works, plan.steps().len());
+        join_rows(&mut works);
+        let chains = if version >= EARLY_DRIVER { chains(&works, facts) } else { vec![] };
+        let layers = layers(plan, &works, facts);
+        Lowered { works, chains, layers, launches }
+    }
+
+    /// Kernels that a run starts. Those of launches in chains and layers are not among them.
+    pub fn kernels(&self) -> Vec<Name> {
+        let Lowered { works, chains, layers, .. } = self;
+        let joined: Vec<&Range<usize>> =
+            chains.iter().map(|c| &c.works).chain(layers.iter().map(|l| &l.works)).collect();
+        let alone = works.iter().enumerate().filter(|(i, _)| !joined.iter().any(|r| r.contains(i)));
+        let alone = alone.map(|(_, (_, work))| work.kernel());
+        let others = chains.iter().map(|c| c.shape().kernel()).chain(layers.iter().map(|l| l.work.kernel()));
+        alone.chain(others).chain([Work::set_scalar(0, 0).kernel()]).collect()
+    }
 }
 
 /// How many launches each step has, then each copy at the end.

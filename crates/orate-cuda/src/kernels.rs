@@ -558,6 +558,11 @@ impl Unit {
         text
     }
 
+    /// Key in the cache, for the source that [`Unit::text`] returns.
+    fn key(&self, text: &str) -> Key {
+        Key::of(&[text, &self.options().join(" ")])
+    }
+
     fn options(&self) -> Vec<String> {
         // Matmuls of warpgroups are in no later architecture, so they need a name of their own.
         let only = if self.arch == WARPGROUP_ARCH { "a" } else { "" };
@@ -691,9 +696,23 @@ impl Kernels {
         *self.places.get(&kernel).expect("lowering names kernels of the table")
     }
 
+    /// Whether a kernel was obtained, or its machine code is in the cache.
+    pub fn has(&self, kernel: Name) -> bool {
+        let Code { unit, cubin, .. } = &self.units[self.place(kernel).0];
+        let is_cached = |cache: &Cache| cache.has(unit.source.name, unit.key(&unit.text()));
+        cubin.get().is_some() || self.cache.as_ref().is_some_and(is_cached)
+    }
+
     /// Reads or compiles the machine code of all units of `kernels` on several threads. Each unit is compiled
     /// once, also when several threads ask for it.
-    fn obtain(&self, kernels: impl IntoIterator<Item = Name>) -> Result<Vec<&Code>, DeviceError> {
+    ///
+    /// # Errors
+    /// A unit does not compile, or NVRTC was not found.
+    pub fn obtain(&self, kernels: impl IntoIterator<Item = Name>) -> Result<(), DeviceError> {
+        self.units_of(kernels).map(drop)
+    }
+
+    fn units_of(&self, kernels: impl IntoIterator<Item = Name>) -> Result<Vec<&Code>, DeviceError> {
         let start = Instant::now();
         let units: BTreeSet<usize> = kernels.into_iter().map(|kernel| self.place(kernel).0).collect();
         let all: Vec<&Code> = units.into_iter().map(|i| &self.units[i]).collect();
@@ -728,12 +747,12 @@ impl Kernels {
 
     /// Reads the machine code of a unit from the cache, or compiles it.
     fn make(&self, unit: &Unit) -> Result<Vec<u8>, String> {
-        let (name, text, options) = (unit.source.name, unit.text(), unit.options());
-        let key = Key::of(&[&text, &options.join(" ")]);
+        let (name, text) = (unit.source.name, unit.text());
+        let key = unit.key(&text);
         if let Some(code) = self.cache.as_ref().and_then(|c| c.get(name, key)) {
             return Ok(code);
         }
-        let code = (self.compile)(name, &text, &options)?;
+        let code = (self.compile)(name, &text, &unit.options())?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(cache) = &self.cache {
             cache.put(name, key, &code);
@@ -750,7 +769,7 @@ impl Kernels {
         context: &Arc<Context>,
         kernels: impl IntoIterator<Item = Name>,
     ) -> Result<(), DeviceError> {
-        self.obtain(kernels)?.into_iter().try_for_each(|code| self.loaded(context, code).map(drop))
+        self.units_of(kernels)?.into_iter().try_for_each(|code| self.loaded(context, code).map(drop))
     }
 
     fn loaded<'c>(&self, context: &Arc<Context>, code: &'c Code) -> Result<&'c Loaded, DeviceError> {
@@ -878,7 +897,7 @@ mod tests {
                 let kernels = &kernels;
                 scope.spawn(move || {
                     let names = SOME.into_iter().cycle().skip(i).take(SOME.len());
-                    let units = kernels.obtain(names).expect("compiles");
+                    let units = kernels.units_of(names).expect("compiles");
                     assert_eq!(units.len(), 4);
                     assert!(units.iter().all(|u| matches!(u.cubin.get(), Some(Ok(_)))), "all are there");
                 });
@@ -894,7 +913,8 @@ mod tests {
         let files = || std::fs::read_dir(&folder.0).expect("is there").count();
         assert_eq!((log.lock().expect("no panics").len(), files()), (5, 5));
         let second = open(Some(&folder), Box::new(|name, _, _| panic!("{name} is compiled"))).expect("opens");
-        let units = second.obtain(SOME).expect("reads");
+        assert!(second.has(("pad", "pad")) && !second.has(("lstm", "lstm")));
+        let units = second.units_of(SOME).expect("reads");
         assert!(units.iter().all(|u| u.cubin.get() == Some(&Ok(u.unit.source.name.as_bytes().to_vec()))));
         assert_eq!((second.compiled.load(Ordering::Relaxed), files()), (0, 5));
         assert_eq!(second.units.iter().filter(|u| u.cubin.get().is_some()).count(), 5, "no other is read");
@@ -916,7 +936,7 @@ mod tests {
         let log = Log::default();
         let kernels = open(None, slow(&log, "pad")).expect("opens");
         for _ in 0..2 {
-            let e = kernels.obtain(SOME).err().expect("fails");
+            let e = kernels.obtain(SOME).expect_err("fails");
             assert_eq!(e.to_string(), "device `cuda:0`: pad: broken");
         }
         kernels.obtain([("dot", "dot")]).expect("is there");

@@ -2,7 +2,7 @@
 //!
 //! No CUDA library is linked, and none is loaded before [`devices`] or [`CudaDevice::new`]. Kernels are CUDA
 //! C++ in `kernels/`, one file per op, named as in every backend. NVIDIA's run-time compiler (NVRTC) compiles
-//! them once for the device found; the machine code is stored in a folder.
+//! those that plans need for the device found; the machine code is stored in a folder.
 //!
 //! | file | content |
 //! | --- | --- |

@@ -270,8 +270,7 @@ impl WeightBank {
         Ok(())
     }
 
-    /// Assigns addresses from `base` on to the weights of a plan, without a device.
-    #[cfg(test)]
+    /// Assigns addresses from `base` on to the weights of a plan, and uploads nothing.
     pub fn imagine(
         &mut self,
         plan: &Plan,

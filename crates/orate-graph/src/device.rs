@@ -4,7 +4,7 @@
 //! [`Plan`] into an [`Executable`], uploading each weight once however many plans use it. Everything carries
 //! its device, and mixing devices is an error.
 
-use crate::{DType, DeviceError, Plan, Precision, Shape, Target, Ticket, WeightLoader};
+use crate::{DType, DeviceError, Graph, Plan, Precision, Shape, Target, Ticket, WeightLoader};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,6 +211,13 @@ impl Pacing {
 pub trait Device: Target + Send + Sync {
     /// Takes a model's weights; they are read when the first plan needs them.
     fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice>;
+
+    /// Compiles in parallel the kernels that plans of `graphs` need, if the device compiles kernels and has
+    /// none for its precision yet. Without it, each plan waits for the slowest of its own. Reports nothing:
+    /// what fails here fails again when a plan is loaded.
+    fn prepare(&self, graphs: &dyn Fn() -> Vec<Graph>, weights: &dyn WeightLoader) {
+        let _ = (graphs, weights);
+    }
 
     /// Memory for one session: its buffers, scalars and temporaries.
     fn memory(&self) -> Box<dyn Memory>;

@@ -12,7 +12,7 @@
 
 use crate::hooks::{Goldens, StageProfile};
 use crate::{ClonedVoice, ModelError, OptionSpec, Options};
-use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Plan, Target};
+use orate_graph::{CacheFormat, Counters, Device, Executable, Graph, GraphError, Pacing, Plan, Target};
 use orate_text::{TimedMark, TimedWord, Traced};
 use orate_weights::WeightSource;
 use orate_weights::gguf::GgufValue;
@@ -94,6 +94,16 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     /// The configuration contradicts itself or the weights.
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError>;
+
+    /// The networks of first texts of usual lengths, for [`Device::prepare`]: other sizes may need other
+    /// kernels.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::graphs`].
+    fn usual_graphs(&self, pacing: Pacing, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
+        let _ = pacing;
+        self.graphs(options)
+    }
 
     /// Every network that only reads recordings, at a small size.
     ///

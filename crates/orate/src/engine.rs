@@ -11,8 +11,8 @@ use orate_audio::{
 };
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
-    ClonedVoice, Conversion, Facts, Family, Footprint, Model, ModelError, ModelFiles, Opening, PlaceOptions,
-    Runs, Size, SpeechLength, VoiceInfo,
+    ClonedVoice, Conversion, Facts, Family, Footprint, Loader, Model, ModelError, ModelFiles, Opening,
+    PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 use std::any::Any;
 use std::ops::RangeInclusive;
@@ -136,6 +136,9 @@ impl Engine {
             let allowed = format!("{} models keep no keys and values; leave it out", files.family().name);
             return Err(Error::Option { option: "kv", got: options.kv.to_string(), allowed });
         }
+        // Graphs that cannot be built are reported when they are needed.
+        let graphs = || files.usual_graphs(device.pacing(), &place).unwrap_or_default();
+        device.prepare(&graphs, &Loader(files.weights().clone()));
         let model = files.place(device.clone(), &place)?;
         let origin = &model.facts().origin;
         tracing::debug!(model = origin, device = device.describe(), %precision, "engine ready");

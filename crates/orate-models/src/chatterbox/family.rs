@@ -3,7 +3,7 @@
 use super::DEFAULT_VOICE;
 use super::config::{CODES_PER_SECOND, NAME, SAMPLE_RATE, SILENCE};
 use super::files::Files;
-use super::footprint::footprint;
+use super::footprint::{footprint, usual_graphs};
 use super::gguf;
 use super::goldens::Comparer;
 use super::options::Options as Own;
@@ -114,6 +114,10 @@ impl ModelFiles for Files {
 
     fn graphs(&self, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
         self.speaking_graphs(&*self.weights, options)
+    }
+
+    fn usual_graphs(&self, pacing: Pacing, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
+        usual_graphs(self, pacing, options.kv)
     }
 
     fn encoder_graphs(&self) -> Result<Vec<Graph>, ModelError> {

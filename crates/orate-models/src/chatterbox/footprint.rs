@@ -1,6 +1,6 @@
 //! How much memory a model will take on a device, before anything of it is read.
 
-use super::config::{CODES_PER_SECOND, FRAMES_PER_CODE};
+use super::config::{Backbone, CODES_PER_SECOND, FRAMES_PER_CODE};
 use super::encoders::REFERENCE_SECONDS;
 use super::files::Files;
 use super::pipeline::PREFIX_BYTES;
@@ -10,10 +10,38 @@ use super::t3_plans::T3Plan;
 use crate::decoding::session::{capacity, pass_rows};
 use crate::runtime::{compile, memory, row_bytes};
 use crate::{Footprint, Loader, ModelError, SpeechLength};
-use orate_graph::{CacheFormat, Device};
+use orate_graph::{CacheFormat, Device, Graph, Pacing};
 
 /// Ids of the text of a second of speech: letters of English; tokens of Turbo are fewer.
 const IDS_PER_SECOND: f64 = 8.0;
+
+/// Codes of a first text.
+const FIRST_CODES: usize = 75;
+/// Rows of text of a first text.
+const FIRST_ROWS: usize = 32;
+
+/// The networks of a first text with a voice of usual length.
+pub(super) fn usual_graphs(files: &Files, pacing: Pacing, kv: CacheFormat) -> Result<Vec<Graph>, ModelError> {
+    let FlowSettings { steps, .. } = FlowSettings::usual(&files.s3gen);
+    let heard = REFERENCE_SECONDS * CODES_PER_SECOND;
+    let sizes = [heard + FIRST_CODES, FRAMES_PER_CODE * heard];
+    let plans = S3GenPlan::of_utterance(sizes, steps, pacing.side_by_side).into_iter();
+    let graphs = plans.map(|(plan, _)| plan.graph(&*files.weights, &files.s3gen, false));
+    let mut all: Vec<Graph> = graphs.collect::<Result<_, _>>()?;
+    if let Some(talking) = &files.talking {
+        let c = &talking.config;
+        let fixed = c.conditioning_rows(c.prompt_codes());
+        let rows = fixed + FIRST_ROWS;
+        let sizes = CacheSizes { batch: 1, capacity: capacity(rows + FIRST_CODES), kv, watched: false };
+        // The rows of a voice are read before those of a text.
+        let passes = [fixed, FIRST_ROWS].map(|rows| pass_rows(pacing.prompt_step, rows));
+        let plans = passes.into_iter().flat_map(|time| T3Plan::of_utterance(sizes, time));
+        let begin = (c.backbone == Backbone::Llama).then_some(T3Plan::Begin);
+        let plans = [T3Plan::Conditioning { codes: c.prompt_codes() }].into_iter().chain(begin).chain(plans);
+        all.extend(plans.map(|plan| plan.graph(c, false)).collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(all)
+}
 
 /// Memory that the model will take with one utterance, whose keys and values are kept in a format.
 pub(super) fn footprint(

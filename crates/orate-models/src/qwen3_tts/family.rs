@@ -1,7 +1,7 @@
 //! Qwen3-TTS as one family among others: see [`crate::Family`].
 
 use super::files::{NAME, facts};
-use super::footprint::footprint;
+use super::footprint::{footprint, usual_graphs};
 use super::goldens::Comparer;
 use super::speak::{Pieces, make_plans};
 use super::talker::CacheSizes;
@@ -17,7 +17,7 @@ use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, Model, ModelError, ModelFiles,
     Opening, OptionSet, Options, Packing, PlaceOptions, Profile, Runs, Size, SpeechLength,
 };
-use orate_graph::{CacheFormat, Device, Graph};
+use orate_graph::{CacheFormat, Device, Graph, Pacing};
 use orate_weights::WeightSource;
 use serde_json::json;
 use std::sync::{Arc, PoisonError};
@@ -78,6 +78,10 @@ impl ModelFiles for Files {
             all.extend(smallest_graphs(&talking.config.talker_config, options.kv)?);
         }
         Ok(all)
+    }
+
+    fn usual_graphs(&self, pacing: Pacing, options: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
+        usual_graphs(self, pacing, options.kv)
     }
 
     /// For a recording of a second. Only Base models have encoders.

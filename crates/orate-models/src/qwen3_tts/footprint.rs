@@ -11,7 +11,7 @@ use crate::ModelError;
 use crate::decoding::session::{capacity, feed_capacity, pass_rows};
 use crate::runtime::{compile, memory, row_bytes};
 use crate::{Footprint, Loader};
-use orate_graph::{CacheFormat, Device, Plan};
+use orate_graph::{CacheFormat, Device, Graph, Pacing, Plan};
 
 /// Rows of a prompt of medium length without a reference.
 const PROMPT_ROWS: usize = 100;
@@ -78,8 +78,30 @@ fn talking_plans(
     sizes: CacheSizes,
     (rows, reference): (usize, bool),
 ) -> Result<Vec<Plan>, ModelError> {
-    let time = pass_rows(device.pacing().prompt_step, rows);
+    Ok(compile(device, talking_graphs(talking, device.pacing(), sizes, (rows, reference))?)?)
+}
+
+/// See [`talking_plans`].
+fn talking_graphs(
+    talking: &Talking,
+    pacing: Pacing,
+    sizes: CacheSizes,
+    (rows, reference): (usize, bool),
+) -> Result<Vec<Graph>, ModelError> {
+    let time = pass_rows(pacing.prompt_step, rows);
     let plans = TalkerPlan::of_utterance(sizes, (time, reference), feed_capacity(1)).into_iter();
     let config = &talking.config.talker_config;
-    Ok(compile(device, plans.map(|plan| plan.graph(config, false)).collect::<Result<_, _>>()?)?)
+    Ok(plans.map(|plan| plan.graph(config, false)).collect::<Result<_, _>>()?)
+}
+
+/// The networks of a first text without a reference, for prompts of up to medium length.
+pub(super) fn usual_graphs(files: &Files, pacing: Pacing, kv: CacheFormat) -> Result<Vec<Graph>, ModelError> {
+    let mut all = CodecDecoder::graphs(&files.codec.decoder_config)?;
+    let sizes = CacheSizes { batch: 1, capacity: capacity(0), kv };
+    if let Some(talking) = &files.talking {
+        for rows in [32, 64, PROMPT_ROWS] {
+            all.extend(talking_graphs(talking, pacing, sizes, (rows, false))?);
+        }
+    }
+    Ok(all)
 }

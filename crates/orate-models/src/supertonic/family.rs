@@ -4,7 +4,7 @@ use super::blocks::{Padding, Sizes};
 use super::files::{self, Files, TAG};
 use super::gguf;
 use super::goldens::Comparer;
-use super::networks::Network;
+use super::networks::{Network, graphs};
 use super::options::Options as Own;
 use super::session::{Noise, Supertonic};
 use super::speak::Pieces;
@@ -14,11 +14,14 @@ use crate::{
     Chunks, Description, Facts, Family, MatmulSize, Model, ModelError, ModelFiles, Opening, OptionSet,
     Options, Packing, PlaceOptions, Runs, Size, VoiceInfo,
 };
-use orate_graph::{Device, Graph};
+use orate_graph::{Device, Graph, Pacing};
 use orate_weights::{GgufFile, WeightSource};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Tokens of a greeting, and of longer first texts, which need other kernels.
+const USUAL_TOKENS: [usize; 5] = [12, 30, 50, 80, 120];
 
 /// Supertonic 1, 2 and 3, and voices of their structure.
 pub static FAMILY: &Family = &Family {
@@ -103,6 +106,18 @@ impl ModelFiles for Files {
 
     fn graphs(&self, _: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
         self.check()
+    }
+
+    fn usual_graphs(&self, _: Pacing, _: &PlaceOptions) -> Result<Vec<Graph>, ModelError> {
+        let steps = self.steps(&Own::default());
+        let mut all = vec![];
+        for tokens in USUAL_TOKENS {
+            // Speech of usual speed.
+            let frames = tokens * 9 / 10;
+            let sizes = Sizes { batch: 1, tokens, frames, steps, padding: Padding::None };
+            all.extend(graphs(&self.config, &*self.weights, sizes)?);
+        }
+        Ok(all)
     }
 
     fn describe(&self) -> Description {

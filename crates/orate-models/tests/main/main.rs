@@ -6,6 +6,7 @@ mod hostile;
 mod joined_layouts;
 mod qwen3_files;
 mod toy_network;
+mod usual_graphs;
 
 /// Fuzz targets limit memory.
 #[global_allocator]
