@@ -147,6 +147,10 @@ impl Device for CudaDevice {
         let _ = kernels.obtain(names);
     }
 
+    fn prepare_all(&self) -> Result<(), DeviceError> {
+        self.core.kernels.obtain(self.core.kernels.names())
+    }
+
     fn memory(&self) -> Box<dyn Memory> {
         Box::new(CudaMemory::new(&self.core, true))
     }

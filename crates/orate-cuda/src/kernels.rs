@@ -696,6 +696,11 @@ impl Kernels {
         *self.places.get(&kernel).expect("lowering names kernels of the table")
     }
 
+    /// All of them.
+    pub fn names(&self) -> Vec<Name> {
+        self.places.keys().copied().collect()
+    }
+
     /// Whether a kernel was obtained, or its machine code is in the cache.
     pub fn has(&self, kernel: Name) -> bool {
         let Code { unit, cubin, .. } = &self.units[self.place(kernel).0];
@@ -886,6 +891,8 @@ mod tests {
         let kernels = open(None, slow(&log, "")).expect("opens");
         assert!(kernels.units.len() > 50);
         assert_eq!(sorted(&log), ["copy"]);
+        kernels.obtain(kernels.names()).expect("compiles");
+        assert_eq!(log.lock().expect("no panics").len(), kernels.units.len(), "all, once");
     }
 
     #[test]

@@ -265,11 +265,14 @@ impl Engine {
     }
 
     /// As [`Engine::warm_up_for`], for `callers` that speak at once with these options. A server does it
-    /// before it answers.
+    /// before it answers. For several callers, all kernels of the device are compiled, too.
     ///
     /// # Errors
     /// As [`Engine::speak`].
     pub fn warm_up_for_callers(&self, options: &Options, callers: usize) -> Result<()> {
+        if callers > 1 {
+            self.inner.device.prepare_all()?;
+        }
         self.speak("Warm up.", options)?;
         Ok(self.inner.model.clone().warm_up(options, callers)?)
     }
