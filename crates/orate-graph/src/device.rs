@@ -219,8 +219,8 @@ pub trait Device: Target + Send + Sync {
         let _ = (graphs, weights);
     }
 
-    /// Compiles, in parallel, all kernels that plans for the device's precisions may need, if the device compiles
-    /// kernels: for servers, which should not wait for one while they speak.
+    /// Compiles, in parallel, all kernels that plans for the device's precisions may need, if the device
+    /// compiles kernels: for servers, which should not wait for one while they speak.
     ///
     /// # Errors
     /// The device's compiler is missing, or refuses a kernel.

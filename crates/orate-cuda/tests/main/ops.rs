@@ -12,9 +12,9 @@ use orate_graph::{
 };
 use orate_models::supertonic::{Padding, Sizes};
 use orate_testing::{
-    Case, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
+    Case, DECODERS, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads, check_stored_blocks, check_stored_layer, feed_forward, fused_cases, harvest,
+    check_later_reads, check_stored_blocks, check_stored_layer, decoder, feed_forward, fused_cases, harvest,
     op_cases_built, relative_attention, residual_block, tolerance::of_rounded_attention, transformer,
 };
 use std::sync::Arc;
@@ -259,6 +259,34 @@ fn values_of_16_bits() {
             y.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
         };
         assert_eq!(ffn(false), ffn(true), "{precision}");
+    }
+}
+
+/// Layers of the rows of a batch, at real widths.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn decoders_of_many_rows() {
+    for (precision, dtype, tolerance) in
+        [(Precision::F16, DType::F16, 0.004), (Precision::Bf16, DType::BF16, 0.03)]
+    {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        let mut cases = vec![];
+        for sizes in DECODERS {
+            for (batch, capacity, kept) in [
+                (3, 16, DType::F32),
+                (7, 300, dtype),
+                (16, 16, dtype),
+                (20, 100, DType::F32),
+                (32, 40, DType::F32),
+                (64, 16, DType::F32),
+                (64, 70, dtype),
+            ] {
+                cases.push(Case { tolerance, ..decoder(sizes, batch, capacity, kept) });
+            }
+        }
+        let report = check_all(&OnDevice(&device), &cases);
+        println!("{precision}: {report}");
+        report.assert();
     }
 }
 

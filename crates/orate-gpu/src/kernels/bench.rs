@@ -285,6 +285,58 @@ fn cooperative_tiles_of_frames() {
     ]);
 }
 
+/// Times the tiles for gates of many callers' frames, with and without the norm before.
+#[test]
+#[ignore = "needs a GPU"]
+fn cooperative_tiles_of_gates() {
+    let bench = Bench::open(Precision::F16);
+    let has = bench.gpu.matrices.expect("cooperative matrices");
+    let (k, n) = (1024, 3072);
+    let e = Epilogue { bias: None, activation: Some(Activation::Silu), residual: false };
+    let slots = bench.room / (2 * k * n);
+    for norm in [Normed::Rms, Normed::No] {
+        let extras = cooperative::Extras { gated: true, norm, ..Default::default() };
+        let mut candidates = vec![];
+        for t in cooperative_candidates(has) {
+            // Gates meet in pairs.
+            let t = cooperative::Tile { met: 2, ..t };
+            let [bm, bn] = t.results(has);
+            let is_usual = (16..=128).contains(&bm) && bn >= 32 && k.is_multiple_of(t.depth(has));
+            let fits = t.shared_with(has, norm) <= bench.gpu.workgroup_bytes as usize;
+            if t.of_subgroup[1].is_multiple_of(2) && is_usual && fits && !candidates.contains(&t) {
+                candidates.push(t);
+            }
+        }
+        let variant =
+            |t: &cooperative::Tile| cooperative::variant((*t, has), k, Element::F16, None, extras, &e);
+        bench.compile(&candidates.iter().map(variant).collect::<Vec<_>>());
+        for m in [16, 64, 128] {
+            let s = product(m, k, n);
+            let chosen = cooperative::tile_for([m, 2 * n, k], has).suited(true, norm, has);
+            let mut rows = vec![];
+            for t in candidates.iter().filter(|t| t.results(has)[0] <= m) {
+                let [bm, bn] = t.results(has);
+                let groups = [(2 * n).div_ceil(bn) as u32, m.div_ceil(bm) as u32, 1];
+                let words = |i: usize| {
+                    let mut words = product_words(i, s, slots);
+                    let first = words[3];
+                    words.truncate(15);
+                    if norm == Normed::Rms {
+                        words.extend([0, 1e-6f32.to_bits()]);
+                    }
+                    let second = slots as u32 * (k * n) as u32 + first;
+                    words.extend([second, n as u32, 0, 0]);
+                    words
+                };
+                let used = if *t == chosen { ", used" } else { "" };
+                let us = bench.time_dispatches(variant(t), TIMES, groups, words);
+                rows.extend(us.map(|us| (us, format!("{t:?}{used}"))));
+            }
+            print(Shape { n: 2 * n, ..s }, &format!("gates, {norm:?}"), rows);
+        }
+    }
+}
+
 /// The same for convolutions and matmuls of the codec for many callers.
 #[test]
 #[ignore = "needs a GPU"]

@@ -2,7 +2,9 @@
 
 use super::Case;
 use crate::ScalarValue;
-use orate_graph::{Activation, AttentionMask, ConvGeometry, DType, Graph, Norm, Op, Result, Value, Weight};
+use orate_graph::{
+    Activation, AttentionMask, ConvGeometry, DType, First, Graph, Norm, Op, Result, Rows, Value, Weight,
+};
 
 fn vector(name: &str, n: usize) -> Weight {
     Weight::named(name, [n])
@@ -116,4 +118,78 @@ pub fn relative_attention([batch, time]: [usize; 2]) -> Case {
     g.output("y", y.expect("builds")).expect("declares");
     let lens: Vec<i32> = (0..batch).map(|row| (time - 7 * row) as i32).collect();
     Case::new(name, g).with("lens", lens)
+}
+
+/// Sizes of a decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    pub layers: usize,
+    /// Width of rows.
+    pub width: usize,
+    /// Heads of queries and of keys, and their width.
+    pub heads: [usize; 3],
+    pub hidden: usize,
+    /// Whether heads of queries and keys have norms.
+    pub norms_heads: bool,
+    /// Channels of the head at the end.
+    pub head: usize,
+}
+
+/// The predictor of Qwen3-TTS, and T3 of Chatterbox, with fewer layers.
+pub const DECODERS: [Decoder; 2] = [
+    Decoder { layers: 2, width: 1024, heads: [16, 8, 128], hidden: 3072, norms_heads: true, head: 2048 },
+    Decoder { layers: 2, width: 1024, heads: [16, 16, 64], hidden: 4096, norms_heads: false, head: 8194 },
+];
+
+/// One row for each of `batch` utterances, whose caches have `capacity` rows and hold any number of them.
+#[must_use]
+pub fn decoder(d: Decoder, batch: usize, capacity: usize, kept: DType) -> Case {
+    let [heads, key_heads, head_width] = d.heads;
+    let build = |g: &mut Graph| -> Result<()> {
+        let mut x = g.input("x", DType::F32, [batch, 1, d.width])?;
+        let at = g.input("at", DType::I32, [batch])?;
+        let table = g.rope_table(1e4, 1, head_width, Rows::At(at))?;
+        for layer in 0..d.layers {
+            let matrix = |name: &str, k, n| matrix(&format!("{layer}.{name}"), k, n);
+            let vector = |name: &str, n| vector(&format!("{layer}.{name}"), n);
+            let y = g.rms_norm(x, vector("first", d.width), 1e-6)?;
+            let head = |g: &mut Graph, name: &str, count: usize, rotates: bool| {
+                let mut y = g.matmul(y, matrix(name, d.width, count * head_width))?;
+                if d.norms_heads && rotates {
+                    y = g.reshape(y, [batch, 1, count, head_width])?;
+                    y = g.rms_norm(y, vector(&format!("{name}_norm"), head_width), 1e-6)?;
+                    y = g.reshape(y, [batch, 1, count * head_width])?;
+                }
+                if rotates { g.rotary(y, table, count) } else { Ok(y) }
+            };
+            let q = head(g, "q", heads, true)?;
+            let parts = [("k", true), ("v", false)].map(|(name, rotates)| head(g, name, key_heads, rotates));
+            let mut caches = vec![];
+            for (name, rows) in ["keys", "values"].into_iter().zip(parts) {
+                let shape = [batch, capacity, key_heads * head_width];
+                let cache = g.state(&format!("{name} {layer}"), kept, shape)?;
+                caches.push(g.write_rows(cache, rows?, Rows::At(at))?);
+            }
+            let (mask, scale) = (AttentionMask::Cached(First::Operand), (head_width as f32).powf(-0.5));
+            let (relative, bias, follows_weights) = (None, false, false);
+            let op = Op::Attention { heads, scale, mask, relative, bias, follows_weights };
+            let y = g.attention(op, q, caches[0], caches[1], Some(at))?;
+            let y = g.matmul(y, matrix("out", heads * head_width, d.width))?;
+            x = g.add(x, y)?;
+            let y = g.rms_norm(x, vector("second", d.width), 1e-6)?;
+            let gate = g.matmul(y, matrix("gate", d.width, d.hidden))?;
+            let gate = g.activate(gate, Activation::Silu)?;
+            let up = g.matmul(y, matrix("up", d.width, d.hidden))?;
+            let y = g.mul(gate, up)?;
+            let y = g.matmul(y, matrix("down", d.hidden, d.width))?;
+            x = g.add(x, y)?;
+        }
+        let y = g.rms_norm(x, vector("last", d.width), 1e-6)?;
+        let y = g.matmul(y, matrix("head", d.width, d.head))?;
+        g.output("y", y)
+    };
+    let mut g = Graph::new("decoder");
+    build(&mut g).expect("builds");
+    let at: Vec<i32> = (0..batch).map(|row| (row * 7 % capacity) as i32).collect();
+    Case::new(format!("decoder of {} heads, {batch} rows, {kept}", heads), g).with("at", at)
 }

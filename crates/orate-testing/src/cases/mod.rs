@@ -24,7 +24,7 @@ pub use attention::growing_scores;
 pub use case::Case;
 pub use fused::fused_cases;
 pub use harvest::{harvest, single_op};
-pub use layers::{feed_forward, relative_attention, residual_block, transformer};
+pub use layers::{DECODERS, decoder, feed_forward, relative_attention, residual_block, transformer};
 
 use orate_graph::{Activation, DType, Graph, Plan, Result, Shape, Target, Value, Weight};
 use std::collections::BTreeSet;
