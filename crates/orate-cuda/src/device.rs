@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::discover::info;
 use crate::driver::{Context, Driver, facts};
 use crate::executable::{CudaExecutable, Lowered};
-use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH, product_program};
+use crate::kernels::{Kernels, OLDEST_ARCH, TENSOR_ARCH};
 use crate::lower::{fusions, kernel_name, rounding};
 use crate::memory::CudaMemory;
 use crate::shared::Core;
@@ -130,10 +130,15 @@ impl Device for CudaDevice {
         Box::new(CudaModel { core: self.core.clone(), weights, kept: Mutex::default() })
     }
 
-    fn prepare(&self, graphs: &dyn Fn() -> Vec<Graph>, weights: &dyn WeightLoader) {
+    fn prepare(
+        &self,
+        what: &dyn Fn() -> String,
+        graphs: &dyn Fn() -> Vec<Graph>,
+        weights: &dyn WeightLoader,
+    ) {
         let Core { kernels, policy, context, driver, .. } = &*self.core;
-        // Every model has this kernel.
-        if kernels.has((product_program(policy.precision), "matmul_1_dense")) {
+        let what = format!("{}, {policy}", what());
+        if kernels.is_noted(&what) {
             return;
         }
         let mut bank = WeightBank::default();
@@ -144,7 +149,9 @@ impl Device for CudaDevice {
             names.extend(Lowered::new(&plan, &bank, policy, &context.facts, driver.version).kernels());
         }
         // Executables report what fails.
-        let _ = kernels.obtain(names);
+        if kernels.obtain(names).is_ok() {
+            kernels.note(&what);
+        }
     }
 
     fn prepare_all(&self) -> Result<(), DeviceError> {

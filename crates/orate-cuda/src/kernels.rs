@@ -610,6 +610,9 @@ pub(crate) type Name = (&'static str, &'static str);
 /// The kernel whose unit is there from the start.
 const BASE: Name = ("copy", "copy");
 
+/// Name of notes in the cache.
+const NOTE: &str = "prepared";
+
 /// Compiles a source with options; see [`Nvrtc::compile`].
 type Compile = Box<dyn Fn(&str, &str, &[String]) -> Result<Vec<u8>, String> + Send + Sync>;
 
@@ -701,11 +704,21 @@ impl Kernels {
         self.places.keys().copied().collect()
     }
 
-    /// Whether a kernel was obtained, or its machine code is in the cache.
-    pub fn has(&self, kernel: Name) -> bool {
-        let Code { unit, cubin, .. } = &self.units[self.place(kernel).0];
-        let is_cached = |cache: &Cache| cache.has(unit.source.name, unit.key(&unit.text()));
-        cubin.get().is_some() || self.cache.as_ref().is_some_and(is_cached)
+    /// Notes in the cache that it has what `what` needs from this version of the program.
+    pub fn note(&self, what: &str) {
+        if let Some(cache) = &self.cache {
+            cache.put(NOTE, self.key_of_note(what), b"noted");
+        }
+    }
+
+    /// Whether the cache has such a note.
+    pub fn is_noted(&self, what: &str) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(NOTE, self.key_of_note(what)))
+    }
+
+    fn key_of_note(&self, what: &str) -> Key {
+        let arch = self.units[self.place(BASE).0].unit.arch;
+        Key::of(&[what, env!("CARGO_PKG_VERSION"), &arch.to_string()])
     }
 
     /// Reads or compiles the machine code of all units of `kernels` on several threads. Each unit is compiled
@@ -920,10 +933,17 @@ mod tests {
         let files = || std::fs::read_dir(&folder.0).expect("is there").count();
         assert_eq!((log.lock().expect("no panics").len(), files()), (5, 5));
         let second = open(Some(&folder), Box::new(|name, _, _| panic!("{name} is compiled"))).expect("opens");
-        assert!(second.has(("pad", "pad")) && !second.has(("lstm", "lstm")));
+        assert!(!second.is_noted("a model"));
+        second.note("a model");
         let units = second.units_of(SOME).expect("reads");
         assert!(units.iter().all(|u| u.cubin.get() == Some(&Ok(u.unit.source.name.as_bytes().to_vec()))));
-        assert_eq!((second.compiled.load(Ordering::Relaxed), files()), (0, 5));
+        assert_eq!((second.compiled.load(Ordering::Relaxed), files()), (0, 6), "a note more");
+        let third = open(Some(&folder), slow(&log, "")).expect("opens");
+        assert!(
+            third.is_noted("a model")
+                && !third.is_noted("another")
+                && !open(None, slow(&log, "")).expect("opens").is_noted("a model")
+        );
         assert_eq!(second.units.iter().filter(|u| u.cubin.get().is_some()).count(), 5, "no other is read");
     }
 

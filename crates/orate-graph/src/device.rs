@@ -213,10 +213,16 @@ pub trait Device: Target + Send + Sync {
     fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice>;
 
     /// Compiles in parallel the kernels that plans of `graphs` need, if the device compiles kernels and has
-    /// none for its precision yet. Without it, each plan waits for the slowest of its own. Reports nothing:
-    /// what fails here fails again when a plan is loaded.
-    fn prepare(&self, graphs: &dyn Fn() -> Vec<Graph>, weights: &dyn WeightLoader) {
-        let _ = (graphs, weights);
+    /// not done so before for the model that `what` tells from others, also in earlier processes. Without it,
+    /// each plan waits for the slowest of its own. Reports nothing: what fails here fails again when a plan
+    /// is loaded.
+    fn prepare(
+        &self,
+        what: &dyn Fn() -> String,
+        graphs: &dyn Fn() -> Vec<Graph>,
+        weights: &dyn WeightLoader,
+    ) {
+        let _ = (what, graphs, weights);
     }
 
     /// Compiles, in parallel, all kernels that plans for the device's precisions may need, if the device

@@ -11,8 +11,8 @@ use orate_audio::{
 };
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
-    ClonedVoice, Conversion, Facts, Family, Footprint, Loader, Model, ModelError, ModelFiles, Opening,
-    PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    ClonedVoice, Conversion, Description, Facts, Family, Footprint, Loader, Model, ModelError, ModelFiles,
+    Opening, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 use std::any::Any;
 use std::ops::RangeInclusive;
@@ -138,7 +138,11 @@ impl Engine {
         }
         // Graphs that cannot be built are reported when they are needed.
         let graphs = || files.usual_graphs(device.pacing(), &place).unwrap_or_default();
-        device.prepare(&graphs, &Loader(files.weights().clone()));
+        let what = || {
+            let Description { kind, facts } = files.describe();
+            format!("{kind} {facts:?}, {}", place.kv)
+        };
+        device.prepare(&what, &graphs, &Loader(files.weights().clone()));
         let model = files.place(device.clone(), &place)?;
         let origin = &model.facts().origin;
         tracing::debug!(model = origin, device = device.describe(), %precision, "engine ready");
