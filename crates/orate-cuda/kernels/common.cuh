@@ -2,7 +2,7 @@
 // kernel.
 //
 // Kernels take one struct by value: pointers first, then 32-bit numbers. All tensors are f32, row-major and
-// contiguous. Extents are arguments, so that a plan for new lengths compiles no kernel.
+// contiguous. Extents are arguments, so that plans of all lengths share kernels.
 
 typedef unsigned short u16;
 typedef unsigned int u32;

@@ -11,7 +11,7 @@ use serde_json::json;
 Example:
   orate cache --clear
 
-Kernels are compiled when a GPU is first used, and stored in this folder, which may be deleted at any time. \
+Kernels are compiled when a GPU first needs them, and stored in this folder, which may be deleted at any time. \
 ORATE_CACHE sets another folder.")]
 pub struct Args {
     /// Delete the kernels
