@@ -155,24 +155,24 @@ def test_leaving_an_async_stream_stops_the_work(engine):
 
 
 def test_async_streams_compute_at_most_four_chunks_ahead(engine):
-    async def lazy():
-        stream = engine.astream(LONG)
-        await anext(stream)
-        counted = 0
-        for _ in range(100):
-            await asyncio.sleep(0.01)
-            counted += computing()
-        assert counted, "the thread waits"
-        chunks = 0
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < 0.002:
-            await anext(stream)
-            chunks += 1
-        await stream.aclose()
-        return chunks
+    woken = []
+    ahead = engine.stream(LONG)._ahead(lambda: woken.append(None))
 
-    # What was ready at once; a chunk takes longer than these 2 ms.
-    assert 2 <= asyncio.run(lazy()) <= 6
+    def wait_for_chunks(count):
+        begun = time.perf_counter()
+        while len(woken) < count and time.perf_counter() - begun < 60:
+            time.sleep(0.01)
+        # Time for further chunks, if there were any.
+        time.sleep(0.5)
+        return len(woken)
+
+    # The thread has a fourth one, for which there is no room.
+    assert wait_for_chunks(3) == 3
+    assert computing() == 1, "the thread waits"
+    for taken in range(1, 4):
+        assert ahead.take().index == taken - 1
+        assert wait_for_chunks(3 + taken) == 3 + taken
+    ahead.close()
     wait_for_threads()
 
 
