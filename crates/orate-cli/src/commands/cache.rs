@@ -11,8 +11,8 @@ use serde_json::json;
 Example:
   orate cache --clear
 
-Kernels are compiled when a GPU first needs them, and stored in this folder, which may be deleted at any time. \
-ORATE_CACHE sets another folder.")]
+Kernels are compiled when a GPU first needs them, and stored in this folder, which may be deleted at any \
+time. ORATE_CACHE sets another folder.")]
 pub struct Args {
     /// Delete the kernels
     #[arg(long)]
