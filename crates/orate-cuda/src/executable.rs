@@ -2,8 +2,9 @@
 //! or with many callers when it runs for the second time.
 
 use crate::driver::{DeviceBuffer, Event, Facts, Launch, Stream};
-use crate::kernels::{CLUSTER_ARCH, Name};
+use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{Addresses, Chain, Layer, Pointer, Work, chains, join_rows, layers, lower};
+use crate::machine_code::Name;
 use crate::memory::CudaMemory;
 use crate::shared::Core;
 use crate::weights::WeightBank;

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `driver` | safe wrappers of the driver: contexts, memory, streams, graphs |
 //! | `discover` | list of devices |
-//! | `nvrtc`, `cache`, `kernels` | source to machine code, cached on disk |
+//! | `kernels`, `machine_code`, `nvrtc`, `cache` | source to machine code when plans need it, cached on disk |
 //! | `weights` | weights in kernel layouts, each once |
 //! | `lower` | a plan as a list of launches |
 //! | `executable`, `memory` | running plans |
@@ -31,6 +31,7 @@ mod driver;
 mod executable;
 mod kernels;
 mod lower;
+mod machine_code;
 mod memory;
 mod nvrtc;
 mod shared;

@@ -1,7 +1,7 @@
 //! State shared by everything on a device: its context and its kernels.
 
 use crate::driver::{Context, Driver};
-use crate::kernels::Kernels;
+use crate::machine_code::Kernels;
 use orate_graph::PrecisionPolicy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! One launch of a kernel, whose arguments name places until a session provides addresses.
 
 use crate::driver::DevicePointer;
-use crate::kernels::Name;
+use crate::machine_code::Name;
 use orate_graph::Place;
 
 /// Threads per block of pointwise kernels.
