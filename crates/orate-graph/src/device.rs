@@ -213,9 +213,9 @@ pub trait Device: Target + Send + Sync {
     fn open(&self, weights: Arc<dyn WeightLoader + Send + Sync>) -> Box<dyn ModelOnDevice>;
 
     /// Compiles in parallel the kernels that plans of `graphs` need, if the device compiles kernels and has
-    /// not done so before for the model that `what` tells from others, also in earlier processes. Without it,
-    /// each plan waits for the slowest of its own. Reports nothing: what fails here fails again when a plan
-    /// is loaded.
+    /// not done so before for the model that `what` identifies, also in earlier processes. Without it, each
+    /// plan waits for the slowest of its own. Reports nothing: what fails here fails again when a plan is
+    /// loaded.
     fn prepare(
         &self,
         what: &dyn Fn() -> String,
