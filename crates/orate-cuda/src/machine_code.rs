@@ -98,7 +98,7 @@ impl Kernels {
         *self.places.get(&kernel).expect("lowering names kernels of the table")
     }
 
-    /// All of them.
+    /// Names of all kernels.
     pub fn names(&self) -> Vec<Name> {
         self.places.keys().copied().collect()
     }

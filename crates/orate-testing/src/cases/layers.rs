@@ -1,4 +1,4 @@
-//! Layers at the sizes of the estimator of Chatterbox, whose steps GPUs fuse.
+//! Layers at the sizes of the estimator of Chatterbox and of decoders, whose steps GPUs fuse.
 
 use super::Case;
 use crate::ScalarValue;
@@ -191,5 +191,5 @@ pub fn decoder(d: Decoder, batch: usize, capacity: usize, kept: DType) -> Case {
     let mut g = Graph::new("decoder");
     build(&mut g).expect("builds");
     let at: Vec<i32> = (0..batch).map(|row| (row * 7 % capacity) as i32).collect();
-    Case::new(format!("decoder of {} heads, {batch} rows, {kept}", heads), g).with("at", at)
+    Case::new(format!("decoder of {heads} heads, {batch} rows, {kept}"), g).with("at", at)
 }
