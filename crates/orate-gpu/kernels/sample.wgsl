@@ -37,12 +37,12 @@ struct Params {
     // Counts as seen in draw 0.
     start: u32,
 //@ if READS
-    // A table in `matrix`, its width and rows; and the place of the row that the id selects.
+    // A table in `matrix`, its width and rows; and the place of the rows that the ids select.
     table: u32,
     width: u32,
     table_rows: u32,
     selected: u32,
-    // ADDS: places of what is added to that row, and of the sum.
+    // ADDS: places of what is added to those rows, and of the sums.
     addend: u32,
     sum: u32,
 //@ end
@@ -574,9 +574,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let first = row_of_table(bitcast<i32>(select(ids[0], NOBODY, broken)), p.table_rows) * p.width;
     for (var i = lane; i < p.width; i += THREADS) {
         let bits = bits_of_table(p.table, first + i);
-        memory[p.selected + i] = bits;
+        let at = row * p.width + i;
+        memory[p.selected + at] = bits;
 //@ if ADDS
-        memory[p.sum + i] = bitcast<u32>(bitcast<f32>(memory[p.addend + i]) + bitcast<f32>(bits));
+        memory[p.sum + at] = bitcast<u32>(bitcast<f32>(memory[p.addend + at]) + bitcast<f32>(bits));
 //@ end
     }
 //@ end

@@ -33,6 +33,14 @@ impl Variant {
         self.defines.iter().any(|(n, value)| *n == name && *value != Value::Number(0))
     }
 
+    /// The number that a name stands for.
+    pub fn number_of(&self, name: &str) -> Option<usize> {
+        self.defines.iter().find_map(|(n, value)| match value {
+            Value::Number(number) if *n == name => Some(*number as usize),
+            _ => None,
+        })
+    }
+
     /// Changes a condition.
     pub fn set(mut self, name: &'static str, on: bool) -> Self {
         self.defines.retain(|(n, _)| *n != name);

@@ -50,7 +50,7 @@ pub use fusion::{
     FeedForward, Fused, Fusions, Head, LayerNorms, MOST_HEADS, MOST_PARTS, Rounding, RowNorm, Run,
 };
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
-pub use memory::{ALIGNMENT, Place};
+pub use memory::{ALIGNMENT, Place, Span};
 pub use op::{
     AttentionMask, ControlIds, ConvGeometry, Cost, Edges, Epilogue, Factor, First, NO_ID, Norm, Op, Padding,
     RelativePositions, RopeScaling, SAMPLE_SETTINGS, SampleRules, Scalar, rope_frequencies, sample_settings,

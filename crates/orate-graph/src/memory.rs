@@ -24,6 +24,36 @@ pub enum Place {
     Buffer(usize, usize),
 }
 
+impl Place {
+    /// The range of some bytes from here on; `None` for a value without memory.
+    pub fn span(self, bytes: usize) -> Option<Span> {
+        let (buffer, begin) = match self {
+            Place::Nowhere => return None,
+            Place::Arena(at) => (None, at),
+            Place::Buffer(i, at) => (Some(i), at),
+        };
+        Some(Span { buffer, begin, end: begin + bytes })
+    }
+}
+
+/// A range of a plan's memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// `None` for the arena.
+    pub buffer: Option<usize>,
+    /// First byte.
+    pub begin: usize,
+    /// The byte after the last.
+    pub end: usize,
+}
+
+impl Span {
+    /// Whether a byte is in both.
+    pub fn overlaps(&self, other: &Span) -> bool {
+        self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
+    }
+}
+
 /// A place for each value, and the arena's size in bytes.
 pub(crate) struct MemoryPlan {
     pub places: Vec<Place>,

@@ -3,10 +3,10 @@
 //! Each op of a chain reads what the one before it makes. What only ops of the chain read is in slots, which
 //! belong to the session; what others may read is stored in the plan's memory too.
 
-use super::work::{Addresses, Pointer, Span, Work};
+use super::work::{Addresses, Pointer, Work};
 use crate::driver::{DevicePointer, Facts};
 use crate::kernels::{CHAIN, WARPGROUP_ARCH, chain_program, product_program};
-use orate_graph::{Activation, DType, Precision};
+use orate_graph::{Activation, DType, Precision, Span};
 use std::ops::Range;
 
 /// Constants of the kernel: most ops, threads of a block, and its shared memory in bytes.
@@ -165,7 +165,7 @@ fn link(work: &Work) -> Option<Link> {
             && (first == n || (first.is_multiple_of(CHANNELS) && second.is_multiple_of(CHANNELS)))
             && halves == 0
             && [p[3], p[5], p[9]].iter().all(|p| *p == Pointer::Null);
-        let out = Span::of(p[7], 4 * rows * if gated { first } else { n })?;
+        let out = p[7].span(4 * rows * if gated { first } else { n })?;
         let kind = Kind::MatMul { rows, k, n, first, second, gated, normed, columns };
         return fits.then_some(Link { kind, out, precision: Some(precision), kept: None });
     }
@@ -184,7 +184,7 @@ fn link(work: &Work) -> Option<Link> {
         _ => return None,
     };
     let fits = width <= 64 * group && batch <= ROWS && [p[10], p[13]].iter().all(|p| *p == Pointer::Null);
-    let out = Span::of(p[4], 4 * batch * heads * width)?;
+    let out = p[4].span(4 * batch * heads * width)?;
     let kind = Kind::Attention { batch, heads, group, width };
     fits.then_some(Link { kind, out, precision: None, kept: Some(kept) })
 }
@@ -195,9 +195,9 @@ fn follows(work: &Work, link: &Link, before: &Link) -> bool {
         return false;
     }
     match link.kind {
-        Kind::MatMul { rows, k, .. } => Span::of(work.pointers[0], 4 * rows * k) == Some(before.out),
+        Kind::MatMul { rows, k, .. } => work.pointers[0].span(4 * rows * k) == Some(before.out),
         Kind::Attention { .. } => {
-            work.pointers[5..8].iter().all(|p| before.out.offset_of(*p).is_some())
+            work.pointers[5..8].iter().all(|p| p.offset_in(&before.out).is_some())
                 && matches!(before.kind, Kind::MatMul { .. })
         }
     }
@@ -258,7 +258,7 @@ fn build(
     let mut residuals = vec![None; links.len()];
     for (i, (work, link)) in inside.iter().zip(links).enumerate() {
         let Kind::MatMul { rows, n, .. } = link.kind else { continue };
-        let Some(span) = Span::of(work.pointers[4], 4 * rows * n) else { continue };
+        let Some(span) = work.pointers[4].span(4 * rows * n) else { continue };
         if let Some(j) = (0..i).rev().find(|j| links[*j].out.overlaps(&span)) {
             if links[j].out != span {
                 return None;
@@ -342,7 +342,7 @@ fn build(
                 let units = pairs * splits;
                 let is_read = works[range.end..]
                     .iter()
-                    .any(|(_, later)| later.pointers.iter().any(|p| link.out.offset_of(*p).is_some()));
+                    .any(|(_, later)| later.pointers.iter().any(|p| p.offset_in(&link.out).is_some()));
                 let is_kept = link.out.buffer.is_some() || is_read;
                 let out = if is_kept { plan(4) } else { NULL };
                 op.pointers = [
@@ -360,7 +360,7 @@ fn build(
                     Target::Slots(room(4 * 2 * KEPT * group * units)),
                 ];
                 let before = &links[i - 1].out;
-                let offset = |part: usize| before.offset_of(p[5 + part]).map_or(0, |at| at as u32);
+                let offset = |part: usize| p[5 + part].offset_in(before).map_or(0, |at| at as u32);
                 op.words = [
                     1,
                     batch as u32,

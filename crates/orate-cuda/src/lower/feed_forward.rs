@@ -175,11 +175,10 @@ mod tests {
     use crate::lower::{
         lower,
         tests::{Imagined, facts},
-        work::Span,
     };
     use crate::weights::WeightBank;
     use orate_graph::{
-        Activation, AttentionMask, ConvGeometry, DType, Graph, Norm, Op, PrecisionPolicy, Value, Weight,
+        Activation, AttentionMask, ConvGeometry, DType, Graph, Norm, Op, PrecisionPolicy, Span, Value, Weight,
     };
     use orate_testing::RandomWeights;
 
@@ -246,12 +245,11 @@ mod tests {
             assert_eq!((last.pointers[5], both.work.pointers[5] != Pointer::Null), (Pointer::Null, true));
             let first = &projection.work;
             assert_eq!((first.function, first.grid, first.cluster), (of_first, last.grid, 1));
-            let [read, made] =
-                [(1, 4 * 256), (17, 2 * 1536)].map(|(i, n)| Span::of(first.pointers[i], rows * n));
+            let [read, made] = [(1, 4 * 256), (17, 2 * 1536)].map(|(i, n)| first.pointers[i].span(rows * n));
             assert!(!read.zip(made).expect("are in memory").0.overlaps(&made.expect("is in memory")));
             for layer in &found[1..] {
                 let p = &layer.work.pointers;
-                let place = |i: usize, bytes: usize| Span::of(p[i], rows * bytes);
+                let place = |i: usize, bytes: usize| p[i].span(rows * bytes);
                 // Blocks of other rows still read the first two.
                 let read = [place(0, 2 * 512), place(1, 4 * 256)];
                 let written =
@@ -285,7 +283,7 @@ mod tests {
             assert_eq!((works.clone(), work.function, work.grid), (0..2, CONV_NORM[choice], [1, tiles, 4]));
             assert_eq!((work.words[2..5].to_vec(), work.words[7]), (vec![shape[1] as u32, 256, 2], 0));
             assert!(work.shared <= facts(90).shared);
-            let places = [0, 5].map(|i| Span::of(work.pointers[i], 4 * 256 * shape[0] * shape[1]));
+            let places = [0, 5].map(|i| work.pointers[i].span(4 * 256 * shape[0] * shape[1]));
             let [Some(x), Some(z)] = places else { panic!("{:?}", work.pointers) };
             assert!(!x.overlaps(&z));
         }

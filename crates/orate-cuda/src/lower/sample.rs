@@ -1,9 +1,9 @@
 //! Sampling of ids, and the rows of a table that they select.
 
 use super::operands::Operands;
-use super::work::{Pointer, Span, Work};
+use super::work::{Pointer, Work};
 use crate::driver::Facts;
-use orate_graph::{SampleRules, ValueInfo};
+use orate_graph::{SampleRules, Span, ValueInfo};
 
 const NONE: Pointer = Pointer::Null;
 
@@ -105,8 +105,8 @@ fn joined(works: &[(usize, Work)]) -> Option<(Work, usize)> {
     let [ids, of_row] = [draw.words[0], draw.words[5]].map(|n| n as usize);
     let bytes = [2 * ids, of_row, 2, 1, ids].map(|n| 4 * n * batch as usize);
     let read: Vec<Span> =
-        (LOGITS..IDS).zip(bytes).filter_map(|(i, bytes)| Span::of(draw.pointers[i], bytes)).collect();
-    let written = [ROWS, SUM].into_iter().filter_map(|i| Span::of(all.pointers[i], 4 * len as usize));
+        (LOGITS..IDS).zip(bytes).filter_map(|(i, bytes)| draw.pointers[i].span(bytes)).collect();
+    let written = [ROWS, SUM].into_iter().filter_map(|i| all.pointers[i].span(4 * len as usize));
     let is_apart = batch == 1 || !written.into_iter().any(|w| read.iter().any(|r| r.overlaps(&w)));
     is_apart.then_some((all, count))
 }

@@ -2,7 +2,7 @@
 
 use crate::driver::DevicePointer;
 use crate::machine_code::Name;
-use orate_graph::Place;
+use orate_graph::{Place, Span};
 
 /// Threads per block of pointwise kernels.
 const THREADS: u32 = 256;
@@ -21,6 +21,20 @@ pub(crate) enum Pointer {
 }
 
 impl Pointer {
+    /// The range of some bytes from there on, if it is in the plan's memory.
+    pub fn span(self, bytes: usize) -> Option<Span> {
+        match self {
+            Pointer::Place(place) => place.span(bytes),
+            _ => None,
+        }
+    }
+
+    /// Elements of four bytes from the beginning of a range, if it is inside.
+    pub fn offset_in(self, span: &Span) -> Option<usize> {
+        let at = self.span(4)?;
+        span.overlaps(&at).then(|| (at.begin - span.begin) / 4)
+    }
+
     /// The place `elements` f32 elements further on.
     pub fn after(self, elements: usize) -> Pointer {
         match self {
@@ -51,36 +65,6 @@ impl Addresses {
             Pointer::Weight(at) => at,
             Pointer::Scalar(i) => self.scalars[i],
         }
-    }
-}
-
-/// A range of the plan's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Span {
-    /// `None` for the arena.
-    pub buffer: Option<usize>,
-    pub begin: usize,
-    pub end: usize,
-}
-
-impl Span {
-    pub fn of(pointer: Pointer, bytes: usize) -> Option<Span> {
-        let (buffer, begin) = match pointer {
-            Pointer::Place(Place::Arena(at)) => (None, at),
-            Pointer::Place(Place::Buffer(i, at)) => (Some(i), at),
-            _ => return None,
-        };
-        Some(Span { buffer, begin, end: begin + bytes })
-    }
-
-    pub fn overlaps(&self, other: &Span) -> bool {
-        self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
-    }
-
-    /// Elements from the beginning to a pointer inside.
-    pub fn offset_of(&self, pointer: Pointer) -> Option<usize> {
-        let at = Span::of(pointer, 4)?;
-        self.overlaps(&at).then(|| (at.begin - self.begin) / 4)
     }
 }
 

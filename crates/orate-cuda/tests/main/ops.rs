@@ -280,6 +280,8 @@ fn decoders_of_many_rows() {
                 (32, 40, DType::F32),
                 (64, 16, DType::F32),
                 (64, 70, dtype),
+                (100, 32, dtype),
+                (128, 17, DType::F32),
             ] {
                 cases.push(Case { tolerance, ..decoder(sizes, batch, capacity, kept) });
             }

@@ -62,6 +62,7 @@ impl Tile {
         };
         while t.shared_with(has, norm) > USUAL_MEMORY && t.steps > 1 {
             t.steps /= 2;
+            t.ahead = if gated { 4 } else { t.ahead };
         }
         t
     }

@@ -27,13 +27,15 @@ pub(super) struct Sampling {
     pub threads: usize,
 }
 
-/// Words of the kernel's parameters: the drawn ids; the first one of a table's rows.
+/// Words of the kernel's parameters: the drawn ids; settings of a row; the first one of a table's rows.
 const DRAWN: usize = 5;
+/// See [`DRAWN`].
+const OF_ROW: usize = 10;
 /// See [`DRAWN`].
 const TABLE: usize = 12;
 
-/// Lets kernels that draw one id also read the row of a table that it selects, and add it to another, where
-/// this comes next: a dispatch takes longer than such a row.
+/// Lets kernels that draw ids also read the rows of a table that these select, and add them to others, where
+/// this comes next: a dispatch takes longer than such rows.
 pub(crate) fn join_rows(calls: &mut Vec<(usize, Call)>) {
     let mut at = 0;
     while at < calls.len() {
@@ -48,13 +50,25 @@ pub(crate) fn join_rows(calls: &mut Vec<(usize, Call)>) {
 /// A draw together with what follows it, and the number of dispatches that it replaces.
 fn joined(calls: &[(usize, Call)]) -> Option<(Call, usize)> {
     let [(_, draw), (_, rows), rest @ ..] = calls else { return None };
-    let is_one = draw.variant.file == "sample" && draw.groups == [1, 1, 1];
     let reads = rows.variant.file == "gather" && !rows.variant.has("ROW_AT");
-    if !is_one || !reads || rows.params.place_at(0) != draw.params.place_at(DRAWN) {
+    if draw.variant.file != "sample" || !reads || rows.params.place_at(0) != draw.params.place_at(DRAWN) {
         return None;
     }
-    let (selected, width) = (rows.params.place_at(2)?, rows.params.words[4] as usize);
-    let sum = rest.first().and_then(|(_, call)| added_to(call, selected, width));
+    let (batch, width) = (draw.groups[0] as usize, rows.params.words[4] as usize);
+    let (selected, len) = (rows.params.place_at(2)?, rows.params.words[3] as usize);
+    let sum = rest.first().and_then(|(_, call)| added_to(call, selected, len));
+    let is_apart = batch == 1 || {
+        // Workgroups of other rows may still read what theirs are drawn from.
+        let (ids, of_row) = (draw.variant.number_of("IDS")?, draw.params.words[OF_ROW] as usize);
+        let read = [2 * ids, of_row, 2, 1, ids].map(|n| 4 * n * batch);
+        let read = read.into_iter().zip(0..).filter_map(|(n, i)| draw.params.place_at(i)?.span(n));
+        let written = || [Some(selected), sum.map(|[_, to]| to)].into_iter().flatten();
+        let written = || written().filter_map(|place| place.span(4 * len));
+        read.into_iter().all(|r| !written().any(|w| w.overlaps(&r)))
+    };
+    if len != batch * width || !is_apart {
+        return None;
+    }
     let variant = draw
         .variant
         .clone()
@@ -70,14 +84,14 @@ fn joined(calls: &[(usize, Call)]) -> Option<(Call, usize)> {
     Some((Call { variant, params, groups: draw.groups, weights: rows.weights }, count))
 }
 
-/// The other operand and the result of a sum with a row.
-fn added_to(call: &Call, row: Place, width: usize) -> Option<[Place; 2]> {
+/// The other operand and the result of a sum with such rows.
+fn added_to(call: &Call, rows: Place, len: usize) -> Option<[Place; 2]> {
     let n = call.params.words.get(3).map(|n| *n as usize * if call.variant.has("FOUR") { 4 } else { 1 });
-    if call.variant.file != "elementwise" || !call.variant.has("ADD") || n != Some(width) {
+    if call.variant.file != "elementwise" || !call.variant.has("ADD") || n != Some(len) {
         return None;
     }
     let [a, b, to] = [0, 1, 2].map(|i| call.params.place_at(i));
-    let addend = match (a? == row, b? == row) {
+    let addend = match (a? == rows, b? == rows) {
         (true, false) => b?,
         (false, true) => a?,
         _ => return None,

@@ -123,11 +123,13 @@ pub fn relative_attention([batch, time]: [usize; 2]) -> Case {
 /// Sizes of a decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
+    /// How many.
     pub layers: usize,
     /// Width of rows.
     pub width: usize,
     /// Heads of queries and of keys, and their width.
     pub heads: [usize; 3],
+    /// Channels of the hidden layer.
     pub hidden: usize,
     /// Whether heads of queries and keys have norms.
     pub norms_heads: bool,
@@ -162,13 +164,15 @@ pub fn decoder(d: Decoder, batch: usize, capacity: usize, kept: DType) -> Case {
                 }
                 if rotates { g.rotary(y, table, count) } else { Ok(y) }
             };
+            // In the order of the network of Qwen3-TTS.
+            let v = head(g, "v", key_heads, false)?;
             let q = head(g, "q", heads, true)?;
-            let parts = [("k", true), ("v", false)].map(|(name, rotates)| head(g, name, key_heads, rotates));
+            let k = head(g, "k", key_heads, true)?;
             let mut caches = vec![];
-            for (name, rows) in ["keys", "values"].into_iter().zip(parts) {
+            for (name, rows) in [("keys", k), ("values", v)] {
                 let shape = [batch, capacity, key_heads * head_width];
                 let cache = g.state(&format!("{name} {layer}"), kept, shape)?;
-                caches.push(g.write_rows(cache, rows?, Rows::At(at))?);
+                caches.push(g.write_rows(cache, rows, Rows::At(at))?);
             }
             let (mask, scale) = (AttentionMask::Cached(First::Operand), (head_width as f32).powf(-0.5));
             let (relative, bias, follows_weights) = (None, false, false);
