@@ -495,6 +495,23 @@ mod tests {
     #[test]
     fn a_draw_and_what_it_selects_are_one_dispatch() {
         let device = device();
+        // Logits that were made on the way, too.
+        let mut g = Graph::new("draws");
+        let x = g.input("x", DType::F32, [64, 8]).expect("declares");
+        let settings = g.input("settings", DType::F32, [64, 4]).expect("declares");
+        let seed = g.input("seed", DType::I32, [64, 2]).expect("declares");
+        let number = g.input("number", DType::I32, [64]).expect("declares");
+        let (mut row, mut sum) = (x, x);
+        for i in 0..4 {
+            let logits = g.matmul(row, Weight::named(format!("w{i}"), [8, 50])).expect("builds");
+            let draw = Draw { settings, seed, number };
+            let id = g.sample(Op::Sample(SampleRules::default()), logits, draw, None).expect("builds");
+            row = g.embedding(id, Weight::named(format!("table{i}"), [50, 8])).expect("builds");
+            row = g.reshape(row, [64, 8]).expect("builds");
+            sum = g.add(sum, row).expect("builds");
+        }
+        g.output("sum", sum).expect("declares");
+        assert_eq!(loaded(&device, g).ready.len(), 8, "a matmul and a draw each");
         let dispatches = |rows: usize, sum: fn(&mut Graph, Value, Value) -> Value| {
             let mut g = Graph::new("draw");
             let logits = g.input("logits", DType::F32, [rows, 50]).expect("declares");

@@ -47,6 +47,10 @@ pub(crate) fn layers(plan: &Plan, works: &[(usize, Work)], facts: &Facts) -> Vec
             return None;
         }
         let inside: Vec<&Work> = works[all.clone()].iter().map(|(_, w)| w).collect();
+        // Those of draws are joined already, where they can be.
+        if inside[0].function == "sample" {
+            return None;
+        }
         let work = match &inside[..] {
             [conv, norm] if norm.program == "layer_norm" => normed_convolution(conv, norm, facts),
             _ => feed_forward(&inside, facts),

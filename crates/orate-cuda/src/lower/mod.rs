@@ -68,6 +68,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         views: true,
         feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())
             .then_some(feed_forward::SIZES),
+        draws: true,
     }
 }
 

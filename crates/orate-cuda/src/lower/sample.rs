@@ -102,8 +102,8 @@ fn joined(works: &[(usize, Work)]) -> Option<(Work, usize)> {
         count = 3;
     }
     // Each row has a block, and others may still read their logits.
-    let [ids, of_row] = [draw.words[0], draw.words[5]].map(|n| n as usize);
-    let bytes = [2 * ids, of_row, 2, 1, ids].map(|n| 4 * n * batch as usize);
+    let [ids, of_row, copies] = [0, 5, 6].map(|i| draw.words[i] as usize);
+    let bytes = [copies * ids, of_row, 2, 1, ids].map(|n| 4 * n * batch as usize);
     let read: Vec<Span> =
         (LOGITS..IDS).zip(bytes).filter_map(|(i, bytes)| draw.pointers[i].span(bytes)).collect();
     let written = [ROWS, SUM].into_iter().filter_map(|i| all.pointers[i].span(4 * len as usize));
@@ -116,7 +116,7 @@ fn added_to(work: &Work, rows: Pointer, len: u32) -> Option<Pointer> {
     let p = &work.pointers;
     let one = 1.0_f32.to_bits();
     let is_sum = work.function == "pointwise"
-        && work.words == [2, len, 1, 1, 0, 0, one, one]
+        && work.words == [2, len, 1, 1, 0, 0, one, one, 0]
         && p[2..6].iter().all(|p| *p == NONE);
     match (is_sum, p.first() == Some(&rows), p.get(1) == Some(&rows)) {
         (true, true, false) => Some(p[1]).filter(|p| *p != NONE),
@@ -149,6 +149,10 @@ mod tests {
         let sum = if adds { g.add(rows, rows).expect("builds") } else { rows };
         g.output("sum", sum).expect("declares");
         g.output("id", id).expect("declares");
+        works_of(g)
+    }
+
+    fn works_of(g: Graph) -> Vec<Work> {
         let target = Imagined { policy: PrecisionPolicy::uniform(Precision::F32), facts: facts(90) };
         let weights = RandomWeights::of_graph(&g, 1);
         let plan = Plan::compile(g, &target).expect("compiles");
@@ -170,5 +174,27 @@ mod tests {
         }
         // A value twice is no sum with another one.
         assert_eq!(launches(1, true).iter().filter(|w| w.function == "pointwise").count(), 1);
+    }
+
+    #[test]
+    fn draws_from_logits_that_are_made_on_the_way_do_so_too() {
+        let (mut g, batch) = (Graph::new("draws"), 64);
+        let x = g.input("x", DType::F32, [batch, 1, 8]).expect("declares");
+        let settings = g.input("settings", DType::F32, [batch, 4]).expect("declares");
+        let seed = g.input("seed", DType::I32, [batch, 2]).expect("declares");
+        let number = g.input("number", DType::I32, [batch]).expect("declares");
+        let (mut row, mut sum) = (x, x);
+        for i in 0..4 {
+            let logits = g.matmul(row, Weight::named(format!("w{i}"), [8, 50])).expect("builds");
+            let logits = g.reshape(logits, [batch, 50]).expect("builds");
+            let draw = Draw { settings, seed, number };
+            let id = g.sample(Op::Sample(SampleRules::default()), logits, draw, None).expect("builds");
+            row = g.embedding(id, Weight::named(format!("table{i}"), [50, 8])).expect("builds");
+            row = g.reshape(row, [batch, 1, 8]).expect("builds");
+            sum = g.add(sum, row).expect("builds");
+        }
+        g.output("sum", sum).expect("declares");
+        let functions: Vec<_> = works_of(g).iter().map(|w| w.function).collect();
+        assert_eq!(functions, ["matmul_1_dense", "sample"].repeat(4));
     }
 }

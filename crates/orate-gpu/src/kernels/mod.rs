@@ -28,6 +28,7 @@ pub(crate) fn fusions(gpu: &Gpu) -> Fusions {
         attended_heads: &attention::GROUPS,
         attended_width: attention::prepared_width(Abilities::of(gpu)),
         views: true,
+        draws: true,
         norm_activations: rows::FINISHED_WIDTH,
         // Padding of weights takes room as well.
         matmul_bytes: (gpu.largest_buffer / 2) as usize,

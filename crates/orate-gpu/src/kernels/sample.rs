@@ -60,7 +60,8 @@ fn joined(calls: &[(usize, Call)]) -> Option<(Call, usize)> {
     let is_apart = batch == 1 || {
         // Workgroups of other rows may still read what theirs are drawn from.
         let (ids, of_row) = (draw.variant.number_of("IDS")?, draw.params.words[OF_ROW] as usize);
-        let read = [2 * ids, of_row, 2, 1, ids].map(|n| 4 * n * batch);
+        let of_logits = if draw.variant.has("GUIDED") { 2 * ids } else { ids };
+        let read = [of_logits, of_row, 2, 1, ids].map(|n| 4 * n * batch);
         let read = read.into_iter().zip(0..).filter_map(|(n, i)| draw.params.place_at(i)?.span(n));
         let written = || [Some(selected), sum.map(|[_, to]| to)].into_iter().flatten();
         let written = || written().filter_map(|place| place.span(4 * len));

@@ -58,6 +58,8 @@ pub struct Fusions {
     pub views: bool,
     /// What follows attention of many rows can be one launch; see [`crate::Plan::runs`].
     pub feed_forward: Option<FeedForward>,
+    /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
+    pub draws: bool,
 }
 
 /// Layer norms of many rows that matmuls of a target apply.

@@ -17,12 +17,13 @@
 //! | `norms` | norm of rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
-//! Then `rounded` chooses values to store in 16 bits, and `feed_forward` marks launches that a target can
-//! make one.
+//! Then `rounded` chooses values to store in 16 bits, and `feed_forward` and `draws` mark launches that a
+//! target can make one.
 
 mod add_row;
 mod attended;
 mod draft;
+mod draws;
 mod feed_forward;
 mod gates;
 mod heads;
@@ -70,6 +71,9 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     rounded::run(&mut draft, rounding_of);
     if let Some(sizes) = &fusions.feed_forward {
         feed_forward::run(&mut draft, sizes);
+    }
+    if fusions.draws {
+        draws::run(&mut draft);
     }
     draft
 }

@@ -493,6 +493,43 @@ fn too_many_rows_or_other_weights_are_matmuls_of_their_own() {
     assert_eq!((matmuls(&p), groups(&p)), (2, vec![vec!["v", "q"]]), "no room for keys");
 }
 
+/// Draws from logits that are made on the way, each with the rows that it selects and their sum so far.
+fn drawn(fusions: Fusions) -> Plan {
+    let mut g = Graph::new("draws");
+    let rows = 4;
+    let mut x = g.input("x", DType::F32, [rows, 1, 8]).expect("declares");
+    let settings = g.input("settings", DType::F32, [rows, 4]).expect("declares");
+    let seed = g.input("seed", DType::I32, [rows, 2]).expect("declares");
+    let number = g.input("number", DType::I32, [rows]).expect("declares");
+    let mut sum = x;
+    for i in 0..4 {
+        let logits = g.matmul(x, Weight::named(format!("w{i}"), [8, 16])).expect("builds");
+        let logits = g.reshape(logits, [rows, 16]).expect("builds");
+        let draw = Draw { settings, seed, number };
+        let id = g.sample(Op::Sample(SampleRules::default()), logits, draw, None).expect("builds");
+        x = g.embedding(id, Weight::named(format!("table{i}"), [16, 8])).expect("builds");
+        sum = g.add(sum, x).expect("builds");
+    }
+    g.output("sum", sum).expect("declares");
+    compile(g, fusions)
+}
+
+#[test]
+fn a_draw_may_read_its_logits_until_sums_are_made() {
+    let overlaps = |p: &Plan| {
+        let span = |v: Value| p.place(v).span(p.info(v).dtype.bytes_of(&p.info(v).shape));
+        let of = |name: &'static str| p.steps().iter().filter(move |s| s.node.op.name() == name);
+        of("Sample").zip(of("Embedding")).zip(of("Add")).any(|((draw, rows), add)| {
+            let logits = span(draw.node.inputs[0]).expect("in memory");
+            [rows, add].iter().any(|s| span(s.node.output).expect("in memory").overlaps(&logits))
+        })
+    };
+    let joins = drawn(Fusions { draws: true, ..usual() });
+    assert_eq!(joins.runs().iter().map(|run| run.steps.len()).collect::<Vec<_>>(), [3; 4]);
+    assert!(!overlaps(&joins));
+    assert!(overlaps(&drawn(usual())), "the memory of logits is used again");
+}
+
 #[test]
 fn a_state_is_read_where_the_plan_reads_it() {
     let p = plan(|g, x| {

@@ -472,9 +472,13 @@ pub(super) fn sample(cases: &mut Vec<Case>) -> Result<()> {
 
 /// Draws, the rows of a table that they select, and sums with these.
 fn sample_and_read(cases: &mut Vec<Case>) -> Result<()> {
-    for (b, v, width, table) in
-        [(1, 50, 8, "table"), (1, 2048, 1024, "table.bf16"), (1, 33, 6, "table.f16"), (2, 50, 8, "table")]
-    {
+    for (b, v, width, table) in [
+        (1, 50, 8, "table"),
+        (1, 2048, 1024, "table.bf16"),
+        (1, 33, 6, "table.f16"),
+        (2, 50, 8, "table"),
+        (20, 2048, 1024, "table.bf16"),
+    ] {
         for sum in ["none", "first", "second", "twice"] {
             let name = format!("Sample [{b}, {v}], rows of {table} [{v}, {width}], sum {sum}");
             let mut g = Graph::new(&*name);
