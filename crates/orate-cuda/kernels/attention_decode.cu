@@ -4,17 +4,19 @@
 // keys up to it. D is a multiple of 4, up to 128. GROUP heads of q share one head of k and v, which is read
 // once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
-// A cluster of blocks has one key/value head. LANES threads, a warp or half of one, have every n-th key, and
-// each of them four channels. They keep maximum, sum and weighted values, which are combined in the order of
-// threads, then of blocks. The assignment of keys depends on their index alone.
+// A cluster of blocks has one key/value head. LANES threads of a warp, half or a quarter of it, have every n-th
+// key, and each of them eight channels. They keep maximum, sum and weighted values, which are combined in the
+// order of threads, then of warps and blocks. The assignment of keys depends on their index alone.
 //
 // `decode_heads` first computes what `heads.cu` would: norms and rotary positions of queries, and of the new
-// key, which the threads that have it write to the cache with its value.
+// key. The threads that have that key begin with it, and write it to the cache with its value.
+//
+// Scores are exponents of two, so that a weight is one instruction.
 
 struct Args {
     const float* q;
-    float* k;
-    float* v;
+    char* k;
+    char* v;
     const int* first;  // null: `at`
     float* out;
     // Of queries, keys and values, for `decode_heads`: rows [B, …], and norm [D] and table [B or 1, 2, 1,
@@ -26,7 +28,8 @@ struct Args {
     float scale;
     int stride[3], tables[3];
     float eps[3];
-    int type;  // of `out`; see `store_as`
+    int type;   // of `out`; see `store_as`
+    int early;  // whether the previous kernel leaves the cache and `first` alone
 };
 
 #ifndef CACHE
@@ -35,6 +38,36 @@ struct Args {
 
 // Floats of a partial result of one head of q: values, maximum, sum.
 #define KEPT 132
+
+// Channels of a thread: four at 4 · lane, and four at 4 · (lane + LANES).
+struct Eight {
+    float4 of[2];
+};
+
+// 2 to the power of x, 0 for −∞.
+DEVICE float two_to(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float4 scaled(float4 v, float by) { return make_float4(v.x * by, v.y * by, v.z * by, v.w * by); }
+
+// sum + by · v
+DEVICE float4 added(float4 sum, float by, float4 v) {
+    return make_float4(fmaf(by, v.x, sum.x), fmaf(by, v.y, sum.y), fmaf(by, v.z, sum.z), fmaf(by, v.w, sum.w));
+}
+
+DEVICE float product(Eight a, Eight b) {
+    float sum = a.of[0].x * b.of[0].x;
+    sum = fmaf(a.of[0].y, b.of[0].y, sum);
+    sum = fmaf(a.of[0].z, b.of[0].z, sum);
+    sum = fmaf(a.of[0].w, b.of[0].w, sum);
+    sum = fmaf(a.of[1].x, b.of[1].x, sum);
+    sum = fmaf(a.of[1].y, b.of[1].y, sum);
+    sum = fmaf(a.of[1].z, b.of[1].z, sum);
+    return fmaf(a.of[1].w, b.of[1].w, sum);
+}
 
 // Combines several partial results. Thread `lane` has four channels.
 DEVICE float4 joined(
@@ -45,12 +78,9 @@ DEVICE float4 joined(
     total = 0.0f;
     for (int i = 0; i < count; i++) {
         const float* part = parts + i * stride;
-        float m = part[128], e = m == -INFINITY ? 0.0f : expf(m - largest);
+        float m = part[128], e = m == -INFINITY ? 0.0f : two_to(m - largest);
         total += e * part[129];
-        if (is) {
-            float4 v = ((const float4*)part)[lane];
-            sum.x += e * v.x, sum.y += e * v.y, sum.z += e * v.z, sum.w += e * v.w;
-        }
+        if (is) sum = added(sum, e, ((const float4*)part)[lane]);
     }
     return sum;
 }
@@ -61,178 +91,277 @@ DEVICE float4 of_lane(float4 v, int lane) {
                        __shfl_sync(0xffffffffu, v.z, lane), __shfl_sync(0xffffffffu, v.w, lane));
 }
 
-// Four channels of head `head` of row `b` of queries, keys or values, for every LANES threads of the warp.
-template <int PART, int LANES>
+// Four channels of head `head` of row `b` of queries, keys or values for each thread of a warp.
+template <int PART>
 DEVICE float4 new_head(const Args& a, int b, int head, float4 weight) {
     int lane = threadIdx.x % 32;
     const float* row = a.x[PART] + (size_t)b * a.stride[PART] + head * a.d;
     float4 v = lane < a.d / 4 ? ((const float4*)row)[lane] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (a.weight[PART]) v = normed_head(v, weight, a.d, a.eps[PART]);
     int half = a.d / 2;
-    if (a.table[PART])
-        v = rotated_head(v, a.table[PART] + (size_t)(b % a.tables[PART]) * a.d, half, a.d);
-    return LANES < 32 ? of_lane(v, lane % LANES) : v;
+    if (a.table[PART]) v = rotated_head(v, a.table[PART] + (size_t)(b % a.tables[PART]) * a.d, half, a.d);
+    return v;
 }
 
-#if CACHE
-// Writes four channels of a row of the cache. All threads of the warp must call this.
-DEVICE void keep(char* row, int width, int at, float4 v, bool is) {
-    if (CACHE == BLOCKS) {
-        float inverse;
-        u16 scale = kept_scale(v, inverse);
-        if (is) *(u32*)(row + at) = kept_bytes_of(v, inverse);
-        if (is && at % 32 == 0) *(u16*)(row + width + at / 32 * 2) = scale;
-    } else if (is) {
-        *(uint2*)(row + 2 * at) = make_uint2(kept_pair(CACHE, v.x, v.y), kept_pair(CACHE, v.z, v.w));
-    }
+// The same for every LANES threads.
+template <int LANES>
+DEVICE Eight spread(float4 v) {
+    int lane = threadIdx.x % LANES;
+    return Eight{of_lane(v, lane), of_lane(v, lane + LANES)};
 }
+
+// Reads from the second-level cache: what is read before `wait_for_previous` may be old in the first one.
+DEVICE u32 near_word(const void* at) {
+    u32 x;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(at));
+    return x;
+}
+
+DEVICE u16 near_half(const void* at) {
+    u16 x;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(x) : "l"(at));
+    return x;
+}
+
+DEVICE uint2 near_two(const void* at) {
+    uint2 x;
+    asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+    return x;
+}
+
+DEVICE float4 near_four(const void* at) {
+    float4 x;
+    asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(at));
+    return x;
+}
+
+// Elements at .. at + 3 of a row of the cache, as they are stored, and widened.
+#if CACHE == 3
+struct Stored {
+    u32 bytes;
+    u16 scale;
+};
+DEVICE Stored nothing() { return Stored{0, 0}; }
+DEVICE Stored stored(const char* row, int width, int at) {
+    return Stored{near_word(row + at), near_half(row + width + at / 32 * 2)};
+}
+DEVICE float4 widened(Stored x) { return widened_bytes(x.bytes, x.scale); }
+#elif CACHE
+typedef uint2 Stored;
+DEVICE Stored nothing() { return make_uint2(0, 0); }
+DEVICE Stored stored(const char* row, int width, int at) { return near_two(row + 2 * at); }
+DEVICE float4 widened(Stored x) { return widened_pairs<CACHE>(x); }
+#else
+typedef float4 Stored;
+DEVICE Stored nothing() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
+DEVICE Stored stored(const char* row, int width, int at) { return near_four(row + 4 * at); }
+DEVICE float4 widened(Stored x) { return x; }
 #endif
+
+DEVICE Eight widened(const Stored (&x)[2]) { return Eight{widened(x[0]), widened(x[1])}; }
+
+// Writes four channels of each thread of a warp to a row of the cache, if `is`, and returns what was stored.
+DEVICE float4 kept(char* row, int width, int at, float4 v, bool is) {
+#if CACHE == 3
+    float inverse;
+    u16 scale = kept_scale(v, inverse);
+    u32 bytes = kept_bytes_of(v, inverse);
+    if (is) *(u32*)(row + at) = bytes;
+    if (is && at % 32 == 0) *(u16*)(row + width + at / 32 * 2) = scale;
+    return widened_bytes(bytes, scale);
+#elif CACHE
+    uint2 two = make_uint2(kept_pair(CACHE, v.x, v.y), kept_pair(CACHE, v.z, v.w));
+    if (is) *(uint2*)(row + 2 * at) = two;
+    return widened_pairs<CACHE>(two);
+#else
+    if (is) *(float4*)(row + 4 * at) = v;
+    return v;
+#endif
+}
 
 template <int GROUP, bool HEADS, int LANES>
 DEVICE void decode(const Args& a) {
     // Keys of a warp, and those in flight per thread.
-    constexpr int TOGETHER = 32 / LANES, AHEAD = CACHE && GROUP < 4 ? 8 : 4;
+    constexpr int TOGETHER = 32 / LANES, AHEAD = GROUP == 1 ? 4 : 2;
+    constexpr float LOG2_E = 1.44269504f;
     extern __shared__ float4 shared4[];
     int warps = blockDim.x / 32;
-    float* mine = (float*)shared4;              // [warps · TOGETHER, GROUP, KEPT]
-    float* inbox = mine + warps * TOGETHER * GROUP * KEPT;  // [blocks, GROUP, KEPT]
+    float* mine = (float*)shared4;               // [warps, GROUP, KEPT]
+    float* inbox = mine + warps * GROUP * KEPT;  // [blocks, GROUP, KEPT]
     u32 blocks = cluster_blocks(), rank = cluster_rank();
-    int lane = threadIdx.x % LANES, which = threadIdx.x % 32 / LANES, warp = threadIdx.x / 32;
+    int thread = threadIdx.x % 32, lane = thread % LANES, which = thread / LANES, warp = threadIdx.x / 32;
     int kv_heads = a.heads / GROUP, head = blockIdx.x % kv_heads, b = blockIdx.x / kv_heads;
-    bool is = lane < a.d / 4;
+    // Of the first and second four channels.
+    bool is[2] = {lane < a.d / 4, lane + LANES < a.d / 4};
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float4 weight[2] = {zero, zero};
-    if (HEADS && threadIdx.x % 32 < a.d / 4) {
+    if (HEADS && thread < a.d / 4) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (a.weight[i]) weight[i] = ((const float4*)a.weight[i])[threadIdx.x % 32];
+            if (a.weight[i]) weight[i] = ((const float4*)a.weight[i])[thread];
     }
     if (blocks > 1) cluster_arrive();
-    wait_for_previous();
-    let_next_start();
-    int end = min(max(a.first ? a.first[b] : a.at, 0), a.keys - 1) + 1;
-    float4 q[GROUP], acc[GROUP];
-    float largest[GROUP], total[GROUP];
-#pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-        if (HEADS) q[g] = new_head<0, LANES>(a, b, head * GROUP + g, weight[0]);
-        else q[g] = is ? ((const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d))[lane] : zero;
-        q[g].x *= a.scale, q[g].y *= a.scale, q[g].z *= a.scale, q[g].w *= a.scale;
-        acc[g] = zero, largest[g] = -INFINITY, total[g] = 0.0f;
-    }
-#if CACHE
+    if (!a.early) wait_for_previous();
+    int end = min(max(a.first ? (int)near_word(a.first + b) : a.at, 0), a.keys - 1) + 1;
     int width = kv_heads * a.d, at = head * a.d + 4 * lane;
-    size_t bytes = kept_bytes(CACHE, width), base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * bytes;
-    char *keys = (char*)a.k + base, *values = (char*)a.v + base;
-#else
-    size_t width = (size_t)kv_heads * a.d;
-    size_t base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * width + head * a.d;
-#endif
-    int parts = blocks * warps * TOGETHER, part = (rank * warps + warp) * TOGETHER + which;
-    // The key that is written here; none has its index otherwise.
-    int last = (u32)(end - 1) % parts, own = HEADS && last == part ? end - 1 : -1;
-    float4 new_k = zero, new_v = zero;
-    if (HEADS && last / TOGETHER == part / TOGETHER) {
-        new_k = new_head<1, LANES>(a, b, head, weight[1]), new_v = new_head<2, LANES>(a, b, head, zero);
 #if CACHE
-        // Read again below, rounded.
-        keep(keys + (end - 1) * bytes, width, at, new_k, is && own >= 0);
-        keep(values + (end - 1) * bytes, width, at, new_v, is && own >= 0);
-        __syncwarp();
-        own = -1;
+    u32 bytes = kept_bytes(CACHE, width);
 #else
-        if (is && own >= 0) {
-            ((float4*)(a.k + base + own * width))[lane] = new_k;
-            ((float4*)(a.v + base + own * width))[lane] = new_v;
-        }
+    u32 bytes = 4 * width;
 #endif
-    }
-    for (int start = part; start - which < end; start += AHEAD * parts) {
-        float4 k[AHEAD], v[AHEAD];
+    size_t base = (size_t)(a.kv_batch == 1 ? 0 : b) * a.keys * bytes;
+    char *keys = a.k + base, *values = a.v + base;
+    int parts = blocks * warps * TOGETHER, part = (rank * warps + warp) * TOGETHER + which;
+    // Keys of the cache; with `decode_heads` the last one is not there yet.
+    int count = HEADS ? end - 1 : end;
+    Stored k[AHEAD][2], v[AHEAD][2];
+    auto load = [&](int start) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             int key = start + i * parts;
-            bool there = is && key < end;
-#if CACHE
-            k[i] = there ? kept_four<CACHE>(keys + key * bytes, width, at) : zero;
-            v[i] = there ? kept_four<CACHE>(values + key * bytes, width, at) : zero;
-#else
-            there &= key != own;
-            k[i] = there ? ((const float4*)(a.k + base + key * width))[lane] : key == own ? new_k : zero;
-            v[i] = there ? ((const float4*)(a.v + base + key * width))[lane] : key == own ? new_v : zero;
-#endif
+            const char *of_key = keys + (size_t)key * bytes, *of_value = values + (size_t)key * bytes;
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                bool there = is[j] && key < count;
+                k[i][j] = there ? stored(of_key, width, at + 4 * LANES * j) : nothing();
+                v[i][j] = there ? stored(of_value, width, at + 4 * LANES * j) : nothing();
+            }
         }
+    };
+    load(part);
+    if (a.early) wait_for_previous();
+    let_next_start();
+
+    Eight q[GROUP], acc[GROUP];
+    float largest[GROUP], total[GROUP];
+#pragma unroll
+    for (int g = 0; g < GROUP; g++) {
+        if (HEADS) {
+            q[g] = spread<LANES>(new_head<0>(a, b, head * GROUP + g, weight[0]));
+        } else {
+            const float4* row = (const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d);
+#pragma unroll
+            for (int j = 0; j < 2; j++) q[g].of[j] = is[j] ? row[lane + LANES * j] : zero;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            q[g].of[j] = scaled(q[g].of[j], a.scale * LOG2_E);
+            acc[g].of[j] = zero;
+        }
+        largest[g] = -INFINITY, total[g] = 0.0f;
+    }
+    int last = (u32)(end - 1) % parts;
+    if (HEADS && last / TOGETHER == part / TOGETHER) {
+        Eight new_k = spread<LANES>(new_head<1>(a, b, head, weight[1]));
+        Eight new_v = spread<LANES>(new_head<2>(a, b, head, zero));
+        bool own = last == part;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            int to = at + 4 * LANES * j;
+            new_k.of[j] = kept(keys + (size_t)(end - 1) * bytes, width, to, new_k.of[j], own && is[j]);
+            new_v.of[j] = kept(values + (size_t)(end - 1) * bytes, width, to, new_v.of[j], own && is[j]);
+        }
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) {
+            float score = product(q[g], new_k);
+#pragma unroll
+            for (int step = LANES / 2; step > 0; step /= 2)
+                score += __shfl_xor_sync(0xffffffffu, score, step);
+            if (own) largest[g] = score, total[g] = 1.0f, acc[g] = new_v;
+        }
+    }
+    for (int start = part; start - which < count; start += AHEAD * parts) {
+        if (start != part) load(start);
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
             float score[AHEAD], now = largest[g];
 #pragma unroll
-            for (int i = 0; i < AHEAD; i++)
-                score[i] = q[g].x * k[i].x + q[g].y * k[i].y + q[g].z * k[i].z + q[g].w * k[i].w;
+            for (int i = 0; i < AHEAD; i++) score[i] = product(q[g], widened(k[i]));
 #pragma unroll
             for (int step = LANES / 2; step > 0; step /= 2)
 #pragma unroll
                 for (int i = 0; i < AHEAD; i++) score[i] += __shfl_xor_sync(0xffffffffu, score[i], step);
 #pragma unroll
-            for (int i = 0; i < AHEAD; i++)
-                if (start + i * parts < end) now = fmaxf(now, score[i]);
-            // Without keys so far, weights are exp(−∞ − 0).
-            float center = now == -INFINITY ? 0.0f : now, old = expf(largest[g] - center);
+            for (int i = 0; i < AHEAD; i++) {
+                score[i] = start + i * parts < count ? score[i] : -INFINITY;
+                now = fmaxf(now, score[i]);
+            }
+            // Without keys so far, weights are 2 to the power of −∞ − 0.
+            float center = now == -INFINITY ? 0.0f : now, old = two_to(largest[g] - center);
             total[g] *= old, largest[g] = now;
-            acc[g].x *= old, acc[g].y *= old, acc[g].z *= old, acc[g].w *= old;
+#pragma unroll
+            for (int j = 0; j < 2; j++) acc[g].of[j] = scaled(acc[g].of[j], old);
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (start + i * parts >= end) continue;
-                float p = expf(score[i] - center);
+                float p = two_to(score[i] - center);
                 total[g] += p;
-                acc[g].x += p * v[i].x, acc[g].y += p * v[i].y;
-                acc[g].z += p * v[i].z, acc[g].w += p * v[i].w;
+#pragma unroll
+                for (int j = 0; j < 2; j++) acc[g].of[j] = added(acc[g].of[j], p, widened(v[i][j]));
             }
         }
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
-        float* to = mine + ((warp * TOGETHER + which) * GROUP + g) * KEPT;
-        if (is) ((float4*)to)[lane] = acc[g];
-        if (lane == 0) to[128] = largest[g], to[129] = total[g];
+        // Both threads of a pair get the same sums.
+#pragma unroll
+        for (int step = LANES; step < 32; step *= 2) {
+            float other = __shfl_xor_sync(0xffffffffu, largest[g], step);
+            float sum = __shfl_xor_sync(0xffffffffu, total[g], step), now = fmaxf(largest[g], other);
+            float center = now == -INFINITY ? 0.0f : now;
+            float own = two_to(largest[g] - center), its = two_to(other - center);
+            largest[g] = now, total[g] = own * total[g] + its * sum;
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                float4 there = of_lane(acc[g].of[j], thread ^ step);
+                acc[g].of[j] = added(scaled(acc[g].of[j], own), its, there);
+            }
+        }
+        float* to = mine + (warp * GROUP + g) * KEPT;
+        if (which == 0) {
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+                if (is[j]) ((float4*)to)[lane + LANES * j] = acc[g].of[j];
+            if (lane == 0) to[128] = largest[g], to[129] = total[g];
+        }
     }
     __syncthreads();
     // One warp per head of q combines the parts of this block and sends them to the first block.
+    bool has_four = thread < a.d / 4;
     float m, sum;
     if (blocks > 1) {
         cluster_wait();
         if (warp < GROUP) {
-            float4 y = joined(mine + warp * KEPT, warps * TOGETHER, GROUP * KEPT, lane, is, m, sum);
+            float4 y = joined(mine + warp * KEPT, warps, GROUP * KEPT, thread, has_four, m, sum);
             float* to = inbox + (rank * GROUP + warp) * KEPT;
-            if (is) give(to + 4 * lane, 0, y);
-            if (threadIdx.x % 32 == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
+            if (has_four) give(to + 4 * thread, 0, y);
+            if (thread == 31) give(to + 128, 0, make_float4(m, sum, 0.0f, 0.0f));
         }
         cluster_arrive();
         cluster_wait();
     }
     if (rank > 0 || warp >= GROUP) return;
     const float* from = blocks > 1 ? inbox : mine;
-    int count = blocks > 1 ? blocks : warps * TOGETHER;
-    float4 y = joined(from + warp * KEPT, count, GROUP * KEPT, lane, is, m, sum);
-    if (!is) return;
-    float factor = 1.0f / sum;
-    y.x *= factor, y.y *= factor, y.z *= factor, y.w *= factor;
-    store_as(a.type, a.out, ((size_t)b * a.heads + head * GROUP + warp) * a.d + 4 * lane, y);
+    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : warps, GROUP * KEPT, thread, has_four, m, sum);
+    if (!has_four) return;
+    y = scaled(y, 1.0f / sum);
+    store_as(a.type, a.out, ((size_t)b * a.heads + head * GROUP + warp) * a.d + 4 * thread, y);
 }
 
 #define KERNEL(NAME, GROUP, HEADS, LANES) \
-    extern "C" __global__ void __launch_bounds__(256, 1) NAME(const Args a) { \
+    extern "C" __global__ void __launch_bounds__(256, GROUP == 4 ? 1 : 2) NAME(const Args a) { \
         decode<GROUP, HEADS, LANES>(a); \
     }
 
-KERNEL(decode_1, 1, false, 32)
-KERNEL(decode_2, 2, false, 32)
-KERNEL(decode_4, 4, false, 32)
-KERNEL(decode_heads_1, 1, true, 32)
-KERNEL(decode_heads_2, 2, true, 32)
-KERNEL(decode_heads_4, 4, true, 32)
-KERNEL(decode_narrow_1, 1, false, 16)
-KERNEL(decode_narrow_2, 2, false, 16)
-KERNEL(decode_narrow_4, 4, false, 16)
-KERNEL(decode_narrow_heads_1, 1, true, 16)
-KERNEL(decode_narrow_heads_2, 2, true, 16)
-KERNEL(decode_narrow_heads_4, 4, true, 16)
+KERNEL(decode_1, 1, false, 16)
+KERNEL(decode_2, 2, false, 16)
+KERNEL(decode_4, 4, false, 16)
+KERNEL(decode_heads_1, 1, true, 16)
+KERNEL(decode_heads_2, 2, true, 16)
+KERNEL(decode_heads_4, 4, true, 16)
+KERNEL(decode_narrow_1, 1, false, 8)
+KERNEL(decode_narrow_2, 2, false, 8)
+KERNEL(decode_narrow_4, 4, false, 8)
+KERNEL(decode_narrow_heads_1, 1, true, 8)
+KERNEL(decode_narrow_heads_2, 2, true, 8)
+KERNEL(decode_narrow_heads_4, 4, true, 8)

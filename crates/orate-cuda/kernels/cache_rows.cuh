@@ -35,23 +35,31 @@ DEVICE size_t kept_bytes(int cache, int width) {
     return cache == BLOCKS ? (size_t)width + width / 16 : 2 * (size_t)width;
 }
 
-// Elements at .. at + 3 of a row; `width` and `at` are multiples of 4.
+// Four numbers of a block with a stored scale.
+DEVICE float4 widened_bytes(u32 word, u16 stored) {
+    float scale = from_half(stored);
+    return make_float4(
+        scale * (float)(signed char)(word & 255), scale * (float)(signed char)(word >> 8 & 255),
+        scale * (float)(signed char)(word >> 16 & 255), scale * (float)(signed char)(word >> 24));
+}
+
+// Four 16-bit numbers.
 template <int CACHED>
-DEVICE float4 kept_four(const char* row, int width, int at) {
-    if (CACHED == BLOCKS) {
-        u32 word = *(const u32*)(row + at);
-        float scale = from_half(*(const u16*)(row + width + at / 32 * 2));
-        return make_float4(
-            scale * (float)(signed char)(word & 255), scale * (float)(signed char)(word >> 8 & 255),
-            scale * (float)(signed char)(word >> 16 & 255), scale * (float)(signed char)(word >> 24));
-    }
-    uint2 two = *(const uint2*)(row + 2 * (size_t)at);
+DEVICE float4 widened_pairs(uint2 two) {
     if (CACHED == HALVES) {
         return make_float4(from_half((u16)(two.x & 0xffff)), from_half((u16)(two.x >> 16)),
                            from_half((u16)(two.y & 0xffff)), from_half((u16)(two.y >> 16)));
     }
     return make_float4(__uint_as_float(two.x << 16), __uint_as_float(two.x & 0xffff0000u),
                        __uint_as_float(two.y << 16), __uint_as_float(two.y & 0xffff0000u));
+}
+
+// Elements at .. at + 3 of a row; `width` and `at` are multiples of 4.
+template <int CACHED>
+DEVICE float4 kept_four(const char* row, int width, int at) {
+    if (CACHED == BLOCKS)
+        return widened_bytes(*(const u32*)(row + at), *(const u16*)(row + width + at / 32 * 2));
+    return widened_pairs<CACHED>(*(const uint2*)(row + 2 * (size_t)at));
 }
 
 // Element `at` of a row.

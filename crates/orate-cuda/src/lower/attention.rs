@@ -11,7 +11,7 @@ use crate::kernels::{
     WARPGROUP_ARCH, attention_program, attention_warpgroup_program,
 };
 use orate_graph::{
-    AttentionMask, DType, First, Fused, Head, Precision, PrecisionPolicy, RelativePositions, Rounding,
+    AttentionMask, DType, First, Fused, Head, Place, Precision, PrecisionPolicy, RelativePositions, Rounding,
     ValueInfo, Weight,
 };
 
@@ -24,8 +24,8 @@ const WINDOW: usize = 64;
 /// Queries per block in `kernels/attention.cu`.
 const QUERIES: usize = 4;
 
-/// For `kernels/attention_decode.cu`: maximum head width, blocks that share the keys of a head, and warps per
-/// block.
+/// For `kernels/attention_decode.cu`: maximum head width, blocks that share the keys of a head, and most
+/// warps of a block.
 pub(super) const DECODED_WIDTH: usize = 128;
 /// There, query heads for each key head.
 pub(super) const GROUPS: [usize; 3] = [1, 2, 4];
@@ -33,12 +33,19 @@ pub(super) const GROUPS: [usize; 3] = [1, 2, 4];
 const DECODING_BLOCKS: usize = 8;
 /// See [`DECODED_WIDTH`].
 const DECODING_WARPS: usize = 8;
-/// There, width of heads for which half of a warp has a key.
+/// There, width of heads for which a quarter of a warp has a key, in place of half.
 const NARROW_WIDTH: usize = 64;
-/// There, keys of a warp where caches are so short that a block has all of them.
-const KEYS_OF_A_WARP: usize = 4;
-/// Rows of such a cache at most.
+/// There, warps that fit on a multiprocessor at once, and positions of the word that lets a kernel read early
+/// and of what it then reads. See [`read_early`].
+const DECODING_WARPS_AT_ONCE: usize = 16;
+/// See [`DECODING_WARPS_AT_ONCE`].
+const EARLY: usize = 16;
+/// See [`DECODING_WARPS_AT_ONCE`].
+const READ_EARLY: std::ops::Range<usize> = 1..4;
+/// Rows of a cache that is so short that one block has all of them, and those of a warp in one iteration.
 const SHORT_CACHE: usize = 32;
+/// See [`SHORT_CACHE`].
+const KEYS_OF_A_WARP: usize = 8;
 
 /// For `kernels/attention_mma.cu`: minimum queries, range of head widths and their step, keys per warp and
 /// iteration, and stages of keys. Fewer queries are few blocks, which take as long as more.
@@ -402,29 +409,46 @@ fn is_decoding(q: &[usize], k: &[usize], heads: usize, fused: &Fused) -> bool {
         && fused.rotary.is_none()
 }
 
+/// Lets attention that writes its own key read the others, and their number, before the matmul ahead of it
+/// ends: launches ahead of that matmul have ended by then.
+pub(crate) fn read_early(works: &mut [(usize, Work)]) {
+    let buffer = |p: &Pointer| match p {
+        Pointer::Place(Place::Buffer(i, _)) => Some(*i),
+        _ => None,
+    };
+    for i in 1..works.len() {
+        let (ahead, work) = (&works[i - 1].1, &works[i].1);
+        if !ahead.program.starts_with("matmul") || !work.function.starts_with("decode") {
+            continue;
+        }
+        let is_apart =
+            |p: &Pointer| buffer(p).is_some_and(|b| ahead.pointers.iter().all(|q| buffer(q) != Some(b)));
+        let mut read = work.pointers[READ_EARLY].iter().filter(|p| **p != Pointer::Null);
+        if work.function.contains("heads") && read.all(is_apart) {
+            works[i].1.words[EARLY] = 1;
+        }
+    }
+}
+
 fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
     let (q, k) = (o.out_shape().dims(), o.shape(1).dims());
     let group = q[2] / k[2];
     let clusters = q[0] * heads / group;
     let places = 2 * o.facts.multiprocessors as usize;
     let fits = |blocks: &usize| clusters * blocks <= places;
-    let is_short = k[1] <= SHORT_CACHE;
-    // Half of a warp has a key.
     let is_narrow = q[2] / heads <= NARROW_WIDTH;
     let before = &o.step.fused.before;
-    let prepares = before.iter().any(|head| head.norm.is_some() || head.table.is_some());
-    let warps = match is_short {
-        true => k[1].div_ceil(KEYS_OF_A_WARP).clamp(group, DECODING_WARPS),
-        // Blocks that first prepare heads do not read meanwhile: of smaller ones more run at once.
-        false if prepares && clusters > places => DECODING_WARPS / 2,
-        false => DECODING_WARPS,
-    };
+    let is_short = k[1] <= SHORT_CACHE;
     let blocks = match o.facts.arch {
         _ if is_short => 1,
         // With many heads, each gets fewer blocks, so that all run at once.
         CLUSTER_ARCH.. => [DECODING_BLOCKS, 4, 2].into_iter().find(fits).unwrap_or(1),
         _ => 1,
     };
+    // As many as run at once; one for each head of a group combines results.
+    let room = DECODING_WARPS_AT_ONCE * o.facts.multiprocessors as usize / (clusters * blocks);
+    let useful = if is_short { k[1].div_ceil(KEYS_OF_A_WARP) } else { DECODING_WARPS };
+    let warps = room.min(useful).clamp(group.max(2), DECODING_WARPS);
     let (first, at) = o.first(first);
     let pointers = |of: &dyn Fn(&Head) -> Pointer| -> Vec<Pointer> {
         (0..3).map(|i| before.get(i).map_or(Pointer::Null, of)).collect()
@@ -443,8 +467,9 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         words(&|h| h.part.map_or(h.count * h.width, |[_, stride]| stride) as u32),
         words(&|h| h.table.map_or(1, |v| o.shape_of(v).dims()[0] as u32)),
         words(&|h| h.norm.as_ref().map_or(0, |(_, eps)| bits(*eps))),
-        vec![cache_type(o.out_type())],
+        vec![cache_type(o.out_type()), 0],
     ];
+    debug_assert_eq!(numbers.concat().len(), EARLY + 1);
     Work {
         program: match o.dtype(1) {
             DType::F16 => "attention_decode-f16",
@@ -468,10 +493,66 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         },
         grid: [clusters as u32, 1, blocks as u32],
         threads: 32 * warps as u32,
-        shared: (4 * 132 * group * (warps * if is_narrow { 2 } else { 1 } + blocks)) as u32,
+        shared: (4 * 132 * group * (warps + blocks)) as u32,
         cluster: blocks as u32,
         pointers: all.concat(),
         words: numbers.concat(),
         weight_bytes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::lower;
+    use crate::lower::tests::{Imagined, facts};
+    use crate::weights::WeightBank;
+    use orate_graph::Plan;
+    use orate_testing::{DECODERS, RandomWeights, decoder};
+
+    /// Launches of layers of a decoder.
+    fn launches(batch: usize, capacity: usize) -> Vec<(usize, Work)> {
+        let target = Imagined { policy: PrecisionPolicy::uniform(Precision::Bf16), facts: facts(90) };
+        let graph = decoder(DECODERS[0], batch, capacity, DType::F32).graph;
+        let weights = RandomWeights::of_graph(&graph, 1);
+        let plan = Plan::compile(graph, &target).expect("compiles");
+        let mut bank = WeightBank::default();
+        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+        lower(&plan, &bank, &target.policy, &target.facts)
+    }
+
+    fn is_attention(work: &Work) -> bool {
+        work.program.starts_with("attention_decode")
+    }
+
+    #[test]
+    fn caches_are_read_before_the_matmul_ahead_ends() {
+        let mut works = launches(3, 40);
+        let early = |works: &mut Vec<(usize, Work)>| {
+            read_early(works);
+            let all = works.iter().map(|(_, w)| w).filter(|w| is_attention(w));
+            all.map(|w| w.words[EARLY]).collect::<Vec<_>>()
+        };
+        let at = works.iter().position(|(_, w)| is_attention(w)).expect("a decoder has attention");
+        let mut without = works.clone();
+        without.remove(at - 1);
+        let mut writes = works.clone();
+        writes[at - 1].1.pointers[7] = works[at].1.pointers[2];
+        let all = early(&mut works);
+        assert_eq!(all, vec![1; all.len()], "every layer");
+        assert_eq!(early(&mut without)[0], 0, "behind another kernel");
+        assert_eq!(early(&mut writes)[0], 0, "behind one that writes values");
+    }
+
+    #[test]
+    fn blocks_of_many_rows_have_fewer_warps() {
+        let shape = |batch: usize, capacity: usize| {
+            let works = launches(batch, capacity);
+            let (_, work) = works.into_iter().find(|(_, w)| is_attention(w)).expect("there is one");
+            (work.threads / 32, work.cluster)
+        };
+        // Eight heads of keys, on 132 multiprocessors.
+        assert_eq!([4, 16, 64, 128].map(|rows| shape(rows, 512)), [(8, 8), (8, 2), (4, 1), (2, 1)]);
+        assert_eq!([4, 128].map(|rows| shape(rows, 16)), [(2, 1), (2, 1)]);
     }
 }

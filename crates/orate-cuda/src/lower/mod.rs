@@ -24,6 +24,7 @@ mod sample;
 mod tables;
 mod work;
 
+pub(crate) use attention::read_early;
 pub(crate) use chain::{Chain, chains};
 pub(crate) use feed_forward::{Layer, layers};
 use operands::Operands;
