@@ -4,7 +4,7 @@
 // keys up to it. D is a multiple of 4, up to 128. GROUP heads of q share one head of k and v, which is read
 // once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
-// A cluster of blocks has one key/value head. LANES threads of a warp, half or a quarter of it, have every n-th
+// A cluster of blocks has one key/value head. LANES threads, half or a quarter of a warp, have every n-th
 // key, and each of them eight channels. They keep maximum, sum and weighted values, which are combined in the
 // order of threads, then of warps and blocks. The assignment of keys depends on their index alone.
 //
@@ -55,7 +55,8 @@ DEVICE float4 scaled(float4 v, float by) { return make_float4(v.x * by, v.y * by
 
 // sum + by · v
 DEVICE float4 added(float4 sum, float by, float4 v) {
-    return make_float4(fmaf(by, v.x, sum.x), fmaf(by, v.y, sum.y), fmaf(by, v.z, sum.z), fmaf(by, v.w, sum.w));
+    return make_float4(
+        fmaf(by, v.x, sum.x), fmaf(by, v.y, sum.y), fmaf(by, v.z, sum.z), fmaf(by, v.w, sum.w));
 }
 
 DEVICE float product(Eight a, Eight b) {
@@ -341,8 +342,8 @@ DEVICE void decode(const Args& a) {
         cluster_wait();
     }
     if (rank > 0 || warp >= GROUP) return;
-    const float* from = blocks > 1 ? inbox : mine;
-    float4 y = joined(from + warp * KEPT, blocks > 1 ? blocks : warps, GROUP * KEPT, thread, has_four, m, sum);
+    const float* from = (blocks > 1 ? inbox : mine) + warp * KEPT;
+    float4 y = joined(from, blocks > 1 ? blocks : warps, GROUP * KEPT, thread, has_four, m, sum);
     if (!has_four) return;
     y = scaled(y, 1.0f / sum);
     store_as(a.type, a.out, ((size_t)b * a.heads + head * GROUP + warp) * a.d + 4 * thread, y);

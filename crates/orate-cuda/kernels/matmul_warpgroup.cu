@@ -7,10 +7,6 @@
 // the taps reach, up to REACH more than the block has. The next piece is on its way in registers. Weights
 // go straight to registers, in the order of `matmul.cu`, one tap of a piece ahead. Channels of x are a
 // multiple of PIECE.
-//
-// Of very many rows, a block of `matmul_warpgroup_rows` has twice as many and two warpgroups, so that less of
-// both operands comes from the second-level cache. Its registers suffice for an x that is stored in 16 bits.
-// Sums have the order of those of `matmul_warpgroup_1`.
 
 #if __CUDA_ARCH__ == 900
 
@@ -134,71 +130,6 @@ DEVICE void product_in_groups(const Args& a) {
             a, sums, inbox, first_row, end);
 }
 
-#define MANY_ROWS 128
-
-template <int WIDE>
-DEVICE void product_of_many(const Args& a) {
-    extern __shared__ float4 shared4[];
-    constexpr int THREADS = 128 * WIDE, CHANNELS_OF_BLOCK = 64 * WIDE, STAGE = 2 * PIECE * MANY_ROWS;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int pieces = a.channels / PIECE, start = blockIdx.y * MANY_ROWS;
-    int sixteen = blockIdx.x * 4 * WIDE + warp, channels = sixteen / 2;
-    const uint4* weights = a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * a.k_blocks * 64
-                               + sixteen % 2 * 32 + lane;
-    // Of each half of a piece; they do not depend on the previous kernel.
-    uint4 w[2][2];
-    auto load = [&](int half) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) w[half][i] = weights[(2 * half + i) * 64];
-    };
-    load(0), load(1);
-    if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
-    wait_for_previous();
-
-    typedef Copy<true, THREADS, MANY_ROWS, false> Copy;
-    float4 x[Copy::COUNT];
-    char* shared = lines_in(shared4);
-    auto bring = [&](int piece) { Copy::bring(a, x, threadIdx.x, piece * PIECE, start, MANY_ROWS); };
-    auto put = [&](int stage) { Copy::put(x, threadIdx.x, shared + stage * STAGE); };
-    bring(0);
-    put(0);
-    if (pieces > 1) bring(1);
-    float acc[MANY_ROWS / 8][4] = {};
-    u64 first = right_operand(shared);
-    for (int piece = 0; piece < pieces; piece++) {
-        __syncthreads();
-        u64 rows = first + piece % 2 * (STAGE / 16);
-        keep(w[0]), keep(w[1]), keep(acc);
-        start_products();
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            multiply_128(acc, w[half][0], rows + 4 * half);
-            multiply_128(acc, w[half][1], rows + 4 * half + 2);
-            end_products();
-        }
-        bool is_last = piece + 1 == pieces;
-        if (!is_last) {
-            put((piece + 1) % 2);
-            if (piece + 2 < pieces) bring(piece + 2);
-        }
-        weights += 4 * 64;
-        wait_for_products<1>();
-        keep(w[0]);
-        if (!is_last) load(0);
-        wait_for_products<0>();
-        keep(w[1]), keep(acc);
-        if (!is_last) load(1);
-    }
-    let_next_start();
-
-    constexpr int WIDTH = CHANNELS_OF_BLOCK + 4;
-    float* sums = (float*)shared4;
-    __syncthreads();
-    put_sums<WIDTH>(sums + warp * 16, acc);
-    int end = min(MANY_ROWS, a.rows - start);
-    store_rows<1, CHANNELS_OF_BLOCK, MANY_ROWS, THREADS, true, true, 4>(a, sums, start, end);
-}
-
 #undef KERNEL
 #define THREADS(GROUPS, WIDE) (128 * (GROUPS) * (WIDE))
 #define KERNEL(NAME, GROUPS, WIDE, REACH) \
@@ -213,13 +144,5 @@ KERNEL(matmul_warpgroup_2_conv, 2, 1, 8)
 KERNEL(matmul_warpgroup_2_far, 2, 1, 64)
 KERNEL(matmul_warpgroup_1, 1, 2, 0)
 KERNEL(matmul_warpgroup_1_conv, 1, 2, 8)
-
-#undef KERNEL
-#define KERNEL(NAME, WIDE) \
-    extern "C" __global__ void __launch_bounds__(128 * (WIDE), 2) NAME(const Args a) { \
-        product_of_many<WIDE>(a); \
-    }
-
-KERNEL(matmul_warpgroup_rows, 2)
 
 #endif

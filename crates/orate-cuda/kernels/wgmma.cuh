@@ -94,15 +94,39 @@ DEVICE void multiply_64(float (&c)[8][4], const uint4& left, u64 right) {
                  : OPERAND(left), "l"(right), "n"((int)SUM), "n"((int)RIGHT));
 }
 
-// Adds 64 channels by 128 rows by 16 of K, whose lines are rows.
+// Adds 64 channels by 96 rows by 16 of K, whose lines are rows.
+DEVICE void multiply_96(float (&c)[12][4], const uint4& left, u64 right) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}, "
+                 "{%48,%49,%50,%51}, %52, 1, 1, 1, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7),
+                   FOUR(8), FOUR(9), FOUR(10), FOUR(11)
+                 : OPERAND(left), "l"(right));
+}
+
+// The same of 128 rows.
 DEVICE void multiply_128(float (&c)[16][4], const uint4& left, u64 right) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." HALF "." HALF " "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-                 "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"
-                 "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                 "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
                  "{%64,%65,%66,%67}, %68, 1, 1, 1, 0;"
                  : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7),
                    FOUR(8), FOUR(9), FOUR(10), FOUR(11), FOUR(12), FOUR(13), FOUR(14), FOUR(15)
+                 : OPERAND(left), "l"(right));
+}
+
+// The same of 144 rows.
+DEVICE void multiply_144(float (&c)[18][4], const uint4& left, u64 right) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n144k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71}, "
+                 "{%72,%73,%74,%75}, %76, 1, 1, 1, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7),
+                   FOUR(8), FOUR(9), FOUR(10), FOUR(11), FOUR(12), FOUR(13), FOUR(14), FOUR(15),
+                   FOUR(16), FOUR(17)
                  : OPERAND(left), "l"(right));
 }
 
@@ -115,6 +139,9 @@ DEVICE void multiply(float (&c)[6][4], const uint4& left, u64 right) { multiply_
 DEVICE void multiply(float (&c)[8][4], const uint4& left, u64 right) {
     multiply_64<ADD, ROWS_OF_K>(c, left, right);
 }
+DEVICE void multiply(float (&c)[12][4], const uint4& left, u64 right) { multiply_96(c, left, right); }
+DEVICE void multiply(float (&c)[16][4], const uint4& left, u64 right) { multiply_128(c, left, right); }
+DEVICE void multiply(float (&c)[18][4], const uint4& left, u64 right) { multiply_144(c, left, right); }
 
 // Writes a warp's sums, 16 channels by 8 · COUNT rows, to rows of WIDTH floats in shared memory.
 template <int WIDTH, int COUNT>

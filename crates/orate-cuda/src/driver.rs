@@ -153,6 +153,61 @@ pub(crate) fn check(device: &str, code: sys::CUresult) -> Result<(), DeviceError
     }
 }
 
+/// A tensor of which the hardware copies boxes to shared memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tensor {
+    /// Elements of three dimensions, the innermost first, and those of a box.
+    pub sizes: [usize; 3],
+    pub part: [usize; 3],
+    pub elements: Elements,
+}
+
+/// Elements of a [`Tensor`], and the order of their bytes in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Elements {
+    /// Of four bytes, one after the other.
+    Words,
+    /// Of two bytes in lines of 128: eight neighboring lines have no bank in common.
+    Lines,
+}
+
+/// A kernel's description of a tensor.
+pub(crate) type Described = [u64; 16];
+
+impl Tensor {
+    /// Describes the tensor at an address. A box may reach beyond it, and has zeros there.
+    pub fn at(&self, pointer: DevicePointer) -> Result<Described, DeviceError> {
+        use sys::{CUtensorMapDataType as Type, CUtensorMapSwizzle as Swizzle};
+        let (element, bytes, swizzle) = match self.elements {
+            Elements::Words => (Type::CU_TENSOR_MAP_DATA_TYPE_UINT32, 4, Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE),
+            Elements::Lines => (Type::CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B),
+        };
+        let sizes = self.sizes.map(|n| n as u64);
+        let strides = [bytes * sizes[0], bytes * sizes[0] * sizes[1]];
+        let part = self.part.map(|n| n as u32);
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        // SAFETY: all arrays have as many numbers as the driver reads for three dimensions; it writes `map`.
+        let code = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map,
+                element,
+                3,
+                pointer as *mut c_void,
+                sizes.as_ptr(),
+                strides.as_ptr(),
+                part.as_ptr(),
+                [1; 3].as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        check("cuda", code)?;
+        Ok(map.opaque)
+    }
+}
+
 /// Properties of a device that are known before it is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {

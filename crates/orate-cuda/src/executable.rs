@@ -167,7 +167,7 @@ impl CudaExecutable {
     }
 
     fn start(&self, stream: &Stream, work: &Work, addresses: &Addresses) -> Result<(), DeviceError> {
-        self.start_with(stream, work, &work.arguments(addresses), false)
+        self.start_with(stream, work, &work.arguments(addresses)?, false)
     }
 
     fn start_with(

@@ -199,13 +199,18 @@ pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
 /// The same for taps that reach far, of rows that are stored in 16 bits: with four and two groups.
 pub(crate) const WARPGROUP_FAR: [&str; 2] = ["matmul_warpgroup_4_far", "matmul_warpgroup_2_far"];
 
-/// The same of very many rows that are stored in 16 bits.
-pub(crate) const WARPGROUP_ROWS: &str = "matmul_warpgroup_rows";
+/// The same of very many rows that are stored in 16 bits, of which a block has 64, 96, 128 or 144.
+pub(crate) const ROWS: [&str; 4] = [
+    "matmul_warpgroup_rows_64",
+    "matmul_warpgroup_rows_96",
+    "matmul_warpgroup_rows_128",
+    "matmul_warpgroup_rows_144",
+];
 
 /// Kernels of the program for warpgroups.
-const WARPGROUPS: [&str; 9] = {
-    let ([[a, b], [c, d], [e, f]], [g, h]) = (WARPGROUP, WARPGROUP_FAR);
-    [a, b, c, d, e, f, g, h, WARPGROUP_ROWS]
+const WARPGROUPS: [&str; 12] = {
+    let ([[a, b], [c, d], [e, f]], [g, h], [i, j, k, l]) = (WARPGROUP, WARPGROUP_FAR, ROWS);
+    [a, b, c, d, e, f, g, h, i, j, k, l]
 };
 
 /// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of
@@ -367,7 +372,7 @@ pub(crate) fn wide_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
-/// Name of the program with [`WARPGROUP`] and [`WARPGROUP_ROWS`] in this precision; only those of 16 bits
+/// Name of the program with [`WARPGROUP`] and [`ROWS`] in this precision; only those of 16 bits
 /// have one.
 pub(crate) fn warpgroup_program(precision: Precision) -> Option<&'static str> {
     match precision {
@@ -491,7 +496,7 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     };
     let tall = program(tall_program(precision), with!("matmul_tall.cu"), &[TALL]);
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
-    let of_warpgroups = with!("wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu");
+    let of_warpgroups = with!("wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu" | "matmul_boxes.cu");
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
     let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);
     let layers = concat!(

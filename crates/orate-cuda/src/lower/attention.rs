@@ -247,6 +247,7 @@ impl Attention<'_> {
                 o.out(),
             ],
             words,
+            tensors: vec![],
             weight_bytes: 0,
         }
     }
@@ -497,6 +498,7 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         cluster: blocks as u32,
         pointers: all.concat(),
         words: numbers.concat(),
+        tensors: vec![],
         weight_bytes: 0,
     }
 }

@@ -4,9 +4,10 @@
 
 use super::attention::{Attention, Tile};
 use super::cuts::{
-    Block, CHANNELS, Kind, Sizes, Tiling, WARPS, block_of_very_many, blocks, estimate, product_shared, tiling,
+    Block, CHANNELS, Kind, Sizes, Tiling, WARPS, blocks, blocks_of_very_many, estimate, product_shared,
+    tiling,
 };
-use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product, stay_in_cache};
+use super::matmul::{HALVES, NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product, stay_in_cache};
 use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
@@ -93,7 +94,7 @@ fn cuts_of_products() {
                         let mut work = work.clone();
                         (work.pointers[1], work.pointers[NEXT_WEIGHTS]) = (weights(i), weights(i + 2));
                         work.words[NEXT_BYTES] = work.weight_bytes;
-                        work.arguments(&addresses)
+                        work.arguments(&addresses).expect("describes")
                     })
                     .collect();
                 let best = time(&device, &stream, &work, &arguments);
@@ -155,7 +156,7 @@ fn formats_of_few_rows() {
                     if stay_in_cache([work.weight_bytes; 2], &context.facts) {
                         work.words[NEXT_BYTES] = work.weight_bytes;
                     }
-                    work.arguments(&addresses)
+                    work.arguments(&addresses).expect("describes")
                 })
                 .collect();
             let us = time(&device, &stream, &work, &arguments);
@@ -242,7 +243,7 @@ fn blocks_of_many_rows() {
                     work.pointers[1] = Pointer::Weight(weights(i));
                     work.pointers[NEXT_WEIGHTS] = Pointer::Weight(weights(i + 2));
                     work.words[NEXT_BYTES] = work.weight_bytes;
-                    work.arguments(&addresses)
+                    work.arguments(&addresses).expect("describes")
                 });
                 let best = time(&device, &stream, &work, &arguments.collect::<Vec<_>>());
                 let name = work.function.trim_start_matches("matmul_");
@@ -267,9 +268,14 @@ fn assert_near(got: &[f32], want: &[f32], what: &str) {
 fn blocks_of_many_rows_agree() {
     for precision in [Precision::F16, Precision::Bf16] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
-        for (rows, k, n) in
-            [(17, 64, 64), (40, 2048, 1024), (64, 1024, 6144), (128, 3072, 1024), (200, 512, 96)]
-        {
+        for (rows, k, n) in [
+            (17, 64, 64),
+            (40, 2048, 1024),
+            (64, 1024, 6144),
+            (128, 3072, 1024),
+            (200, 512, 96),
+            (500, 640, 260),
+        ] {
             let (mut want, mut seen) = (vec![], 0);
             for (name, got) in results_of_blocks(&device, precision, [rows, k, n]) {
                 if want.is_empty() {
@@ -385,7 +391,7 @@ fn results_of_convolutions(
             let takes_halves = block.program.contains("warpgroup");
             if is_halved && takes_halves {
                 work.pointers[0] = Pointer::Weight(rounded.pointer());
-                *work.words.last_mut().expect("there are words") = 1;
+                work.words[HALVES] = 1;
             }
             if takes_halves || !is_halved {
                 works.push(work);
@@ -398,7 +404,7 @@ fn results_of_convolutions(
         .map(|work| {
             // SAFETY: the buffer has this size.
             unsafe { stream.clear(out.pointer(), out.bytes()).expect("clears") };
-            time(device, &stream, &work, &[work.arguments(&addresses)]);
+            time(device, &stream, &work, &[work.arguments(&addresses).expect("describes")]);
             let mut host = Pinned::empty(context);
             // SAFETY: the buffer has these floats; the copy is waited for.
             let got = unsafe {
@@ -447,13 +453,11 @@ fn results_of_blocks(
     let t = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
     let tile = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
     let others: Vec<Block> = blocks(precision, sizes, kind, &context.facts).collect();
-    let many = others.iter().find_map(|b| {
-        let slow = Block { time: f64::INFINITY, ..*b };
-        let many = block_of_very_many(slow, precision, sizes, &context.facts)?;
+    let many = blocks_of_very_many(precision, sizes, &context.facts).map(|many| {
         let mut work = in_block(tile.clone(), many, sizes);
         work.pointers[0] = Pointer::Weight(rounded.pointer());
-        *work.words.last_mut().expect("there are words") = 1;
-        Some(work)
+        work.words[HALVES] = 1;
+        work
     });
     let others = others.into_iter().map(|b| in_block(tile.clone(), b, sizes));
     let addresses = Addresses::default();
@@ -464,7 +468,7 @@ fn results_of_blocks(
         .map(|work| {
             // SAFETY: the buffer has this size.
             unsafe { stream.clear(out.pointer(), out.bytes()).expect("clears") };
-            time(device, &stream, &work, &[work.arguments(&addresses)]);
+            time(device, &stream, &work, &[work.arguments(&addresses).expect("describes")]);
             let mut host = Pinned::empty(context);
             // SAFETY: the buffer has these floats; the copy is waited for.
             let got = unsafe {
@@ -570,7 +574,7 @@ fn attention_times(
         .into_iter()
         .chain(tiles)
         .map(|work| {
-            let arguments = vec![work.arguments(&addresses); 64];
+            let arguments = vec![work.arguments(&addresses).expect("describes"); 64];
             (work.function, time(device, &stream, &work, &arguments))
         })
         .collect()

@@ -1,7 +1,7 @@
 //! What a transformer layer computes after its attention as one launch of `kernels/feed_forward.cu`, and a
 //! convolution with the norm of its result as one of `kernels/conv_norm.cu`.
 
-use super::matmul::{NEXT_BYTES, NEXT_WEIGHTS, half_of, halves};
+use super::matmul::{HALVES, NEXT_BYTES, NEXT_WEIGHTS, half_of, halves};
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{
@@ -81,7 +81,7 @@ fn normed_convolution(conv: &Work, norm: &Work, facts: &Facts) -> Option<Work> {
     let precision = precision_of(&[conv])?;
     let [rows, _, _, _, time, channels, _, left, ..] = conv.words[..] else { return None };
     let [_, eps, _, stored, activation, row_count] = norm.words[..] else { return None };
-    let [zeros, halves] = *conv.words.last_chunk()?;
+    let [zeros, halves] = [HALVES - 1, HALVES].map(|i| conv.words[i]);
     let choice = tile(rows / time, time, facts);
     let tile = TILES[choice];
     let pieces = SIZES.width / 64 * 128 * (tile as usize + 8);
@@ -111,6 +111,7 @@ fn normed_convolution(conv: &Work, norm: &Work, facts: &Facts) -> Option<Work> {
             activation,
             eps,
         ],
+        tensors: vec![],
         weight_bytes: 0,
     })
 }
@@ -126,7 +127,7 @@ fn feed_forward(inside: &[&Work], facts: &Facts) -> Option<Work> {
     let half = half_of(precision)?;
     let stored = [DType::F32, half, DType::F32, half];
     let is_stored = |(work, out): (&Option<&&Work>, DType)| {
-        work.is_none_or(|work| work.words.last() == Some(&halves(half, out)))
+        work.is_none_or(|work| work.words[HALVES] == halves(half, out))
     };
     if !matmuls.iter().zip(stored).all(is_stored) {
         return None;
@@ -169,6 +170,7 @@ fn feed_forward(inside: &[&Work], facts: &Facts) -> Option<Work> {
         cluster,
         pointers,
         words: [rows, eps(first), eps(second)].into_iter().chain(bytes).chain(parts).collect(),
+        tensors: vec![],
         weight_bytes: 0,
     })
 }

@@ -1,13 +1,14 @@
 //! Matmuls and convolutions: launches of `kernels/matmul.cu` and, for many rows, of `kernels/matmul_tall.cu`,
-//! `kernels/matmul_wide.cu`, `kernels/matmul_warpgroup.cu` and `kernels/conv_warpgroup.cu`.
+//! `kernels/matmul_wide.cu`, `kernels/matmul_warpgroup.cu`, `kernels/matmul_boxes.cu` and
+//! `kernels/conv_warpgroup.cu`.
 
 use super::cuts::{
-    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, block_instead, block_of_very_many, blocks,
-    product_shared, tiling,
+    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, WIDE_DEPTH, block_instead, blocks, product_shared,
+    tiling,
 };
 use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
-use crate::driver::Facts;
+use crate::driver::{Elements, Facts, Tensor};
 use crate::kernels::{SNAKE, TENSOR_ARCH, conv_program, product_program, warpgroup_program};
 use crate::weights::packed_bytes;
 use orate_graph::{
@@ -19,6 +20,8 @@ use orate_graph::{
 pub(super) const NEXT_WEIGHTS: usize = 8;
 /// See [`NEXT_WEIGHTS`].
 pub(super) const NEXT_BYTES: usize = 10;
+/// Index of the word that [`halves`] returns.
+pub(super) const HALVES: usize = 15;
 
 /// Layout of x in `kernels/matmul.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +96,7 @@ impl Layout {
             return None;
         }
         if fused.gated {
-            let of_warpgroups = |b: &Block| warpgroup_program(precision) == Some(b.program);
+            let of_warpgroups = |b: &Block| warpgroup_program(precision) == Some(b.program) && b.stages == 0;
             let all = blocks(precision, self.sizes, kind, facts).filter(of_warpgroups);
             return all.filter(|_| self.sizes.rows > FEW_ROWS).min_by(|a, b| a.time.total_cmp(&b.time));
         }
@@ -173,11 +176,10 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let (own, gated) = (layout.own as u32, u32::from(fused.gated));
     let numbers = [activation, table_rows as u32, own, gated, bits(eps), zeros, halves];
     let work = product(precision, layout.source, layout.tiling, pointers, sizes, numbers);
-    let is_halved = o.dtype(0).is_compact();
-    let Some(block) = layout.block(precision, fused, is_halved, o.facts) else { return work };
-    let many =
-        (is_halved && !fused.gated).then(|| block_of_very_many(block, precision, sizes, o.facts)).flatten();
-    in_block(work, many.unwrap_or(block), sizes)
+    match layout.block(precision, fused, o.dtype(0).is_compact(), o.facts) {
+        Some(block) => in_block(work, block, sizes),
+        None => work,
+    }
 }
 
 /// A matmul with tiling `t`; `first` is the number of channels of the first joined matmul.
@@ -215,6 +217,7 @@ pub(super) fn product(
             .into_iter()
             .chain([activation, table_rows, 0, first, gated, eps, zeros, halves])
             .collect(),
+        tensors: vec![],
         weight_bytes: packed_bytes(k, n, precision) as u32,
     }
 }
@@ -224,7 +227,7 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
     let sequences = sizes.rows / sizes.time.max(1);
     let [across, down] =
         [sizes.n.div_ceil(block.channels), sequences * sizes.time.div_ceil(block.rows)].map(|n| n as u32);
-    Work {
+    let mut work = Work {
         program: block.program,
         function: block.function,
         grid: [across, down, block.split as u32],
@@ -232,7 +235,23 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
         shared: block.shared as u32,
         cluster: block.split as u32,
         ..work
+    };
+    if block.stages > 0 {
+        // Of 32 channels and 16 of K, weights are 256 words.
+        let weights = Tensor {
+            sizes: [256, sizes.k / 16, sizes.n.div_ceil(CHANNELS)],
+            part: [256, WIDE_DEPTH / 16, block.channels / CHANNELS],
+            elements: Elements::Words,
+        };
+        let x = Tensor {
+            sizes: [sizes.channels, sizes.rows, 1],
+            part: [WIDE_DEPTH, block.rows, 1],
+            elements: Elements::Lines,
+        };
+        work.tensors = vec![(1, weights), (0, x)];
+        work.words.push(block.stages as u32);
     }
+    work
 }
 
 /// Whether prefetched weights, and those of the matmul before theirs, likely stay in the second-level cache

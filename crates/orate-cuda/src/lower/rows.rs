@@ -71,6 +71,7 @@ pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
             activation_number(fused.activation.as_ref()),
             row.map_or(0, |(table, _)| o.shape_of(table).dims()[0] as u32),
         ],
+        tensors: vec![],
         weight_bytes: 0,
     }
 }
@@ -152,6 +153,7 @@ pub(super) fn depthwise(
             o.out(),
         ],
         words,
+        tensors: vec![],
         weight_bytes: 0,
     }
 }

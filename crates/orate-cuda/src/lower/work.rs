@@ -1,8 +1,8 @@
 //! One launch of a kernel, whose arguments name places until a session provides addresses.
 
-use crate::driver::DevicePointer;
+use crate::driver::{DevicePointer, Tensor};
 use crate::machine_code::Name;
-use orate_graph::{Place, Span};
+use orate_graph::{DeviceError, Place, Span};
 
 /// Threads per block of pointwise kernels.
 const THREADS: u32 = 256;
@@ -68,7 +68,7 @@ impl Addresses {
     }
 }
 
-/// One launch of a kernel. The kernel takes a struct: pointers, then 32-bit words.
+/// One launch of a kernel. The kernel takes a struct: descriptions of tensors, pointers, then 32-bit words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Work {
     pub program: &'static str,
@@ -77,6 +77,8 @@ pub(crate) struct Work {
     pub threads: u32,
     pub shared: u32,
     pub cluster: u32,
+    /// Tensors that it copies by hardware, each with the index of its pointer.
+    pub tensors: Vec<(usize, Tensor)>,
     pub pointers: Vec<Pointer>,
     pub words: Vec<u32>,
     /// For a matmul: size of its weights in bytes.
@@ -90,12 +92,16 @@ impl Work {
     }
 
     /// Returns the struct that the kernel takes.
-    pub fn arguments(&self, addresses: &Addresses) -> Vec<u64> {
-        let mut all: Vec<u64> = self.pointers.iter().map(|p| addresses.of(*p)).collect();
+    pub fn arguments(&self, addresses: &Addresses) -> Result<Vec<u64>, DeviceError> {
+        let mut all = vec![];
+        for (pointer, tensor) in &self.tensors {
+            all.extend(tensor.at(addresses.of(self.pointers[*pointer]))?);
+        }
+        all.extend(self.pointers.iter().map(|p| addresses.of(*p)));
         all.extend(
             self.words.chunks(2).map(|w| u64::from(w[0]) | u64::from(w.get(1).copied().unwrap_or(0)) << 32),
         );
-        all
+        Ok(all)
     }
 
     /// A pointwise launch over `len` elements.
@@ -107,6 +113,7 @@ impl Work {
             threads: THREADS,
             shared: 0,
             cluster: 1,
+            tensors: vec![],
             pointers: vec![],
             words: vec![],
             weight_bytes: 0,

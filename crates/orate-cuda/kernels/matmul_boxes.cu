@@ -1,0 +1,161 @@
+// Matmuls of very many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`. x is stored in 16
+// bits.
+//
+// Copies are the hardware's: one instruction of one thread brings a box of a tensor to shared memory, without
+// registers or other instructions. So both operands are several pieces of K ahead, and there are blocks of
+// several sizes, of which the one is used that leaves few multiprocessors without work.
+
+#if __CUDA_ARCH__ == 900
+
+// Describes a tensor of three dimensions, of which the hardware copies boxes.
+struct alignas(64) Tensor {
+    u64 words[16];
+};
+
+// Of weights a box has a piece of K for 128 channels, in the order of `matmul.cu`; of x it has a piece of the
+// rows of a block, in the order of `chunk_at`.
+struct RowsArgs {
+    Tensor w, x;
+    Args a;
+    int stages;
+};
+
+// Barriers in shared memory, 8 bytes each: a phase ends when as many as are expected have arrived, and the
+// bytes that one of them announced.
+DEVICE void expect_arrivals(u32 barrier, u32 count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(barrier), "r"(count) : "memory");
+}
+DEVICE void arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(barrier) : "memory");
+}
+DEVICE void announce(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+// Waits for the end of a phase, an even or an odd one.
+DEVICE void wait_for_phase(u32 barrier, u32 odd) {
+    asm volatile("{ .reg .pred p; LOOP: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra LOOP; }"
+                 :: "r"(barrier), "r"(odd) : "memory");
+}
+
+// Copies a box to shared memory, for a phase of a barrier. What is beyond the tensor is zero.
+DEVICE void copy_box(u32 to, const Tensor& from, int first, int second, int third, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];"
+                 :: "r"(to), "l"(&from), "r"(first), "r"(second), "r"(third), "r"(barrier) : "memory");
+}
+
+// Stages of a block at most.
+#define STAGES 8
+
+// A block has HIGH rows and 128 channels, 64 for each of two warpgroups, and all of K. One thread asks for
+// pieces of weights and of x, as many at a time as there are stages. While half of a piece is multiplied,
+// weights of the next half come to registers.
+template <int HIGH>
+DEVICE void product_of_many(const RowsArgs& all) {
+    extern __shared__ float4 shared4[];
+    __shared__ u64 barriers[2][STAGES];
+    const Args& a = all.a;
+    int stages = all.stages;
+    constexpr int OF_BLOCK = 128, STEPS = PIECE / 16, OF_CHANNELS = 2 * PIECE * CHANNELS, BLOCK_WARPS = 8;
+    constexpr int WEIGHTS = 2 * PIECE * OF_BLOCK, STAGE = WEIGHTS + 2 * PIECE * HIGH;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int pieces = a.channels / PIECE, start = blockIdx.y * HIGH;
+    char* shared = lines_in(shared4);
+    u32 begin = (u32)__cvta_generic_to_shared(shared), full = (u32)__cvta_generic_to_shared(barriers);
+    u32 empty = full + 8 * STAGES;
+
+    auto bring_weights = [&](int piece, int i) {
+        int channels = blockIdx.x * (OF_BLOCK / CHANNELS);
+        announce(full + 8 * i, STAGE);
+        copy_box(begin + i * STAGE, all.w, 0, piece * STEPS, channels, full + 8 * i);
+    };
+    auto bring_rows = [&](int piece, int i) {
+        copy_box(begin + i * STAGE + WEIGHTS, all.x, piece * PIECE, start, 0, full + 8 * i);
+    };
+    bool copies = threadIdx.x == 0;
+    if (copies) {
+        for (int i = 0; i < stages; i++)
+            expect_arrivals(full + 8 * i, 1), expect_arrivals(empty + 8 * i, BLOCK_WARPS);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        // Weights do not depend on the previous kernel.
+        for (int i = 0; i < min(stages, pieces); i++) bring_weights(i, i);
+        bring_near(a.next, a.next_bytes);
+    }
+    __syncthreads();
+    wait_for_previous();
+    if (copies)
+        for (int i = 0; i < min(stages, pieces); i++) bring_rows(i, i);
+
+    float acc[HIGH / 8][4] = {};
+    u64 first = right_operand(shared + WEIGHTS);
+    // Weights of 16 channels have two of every four of K in a thread, but a thread multiplies two of every
+    // eight: it reads half of what two lanes have. Lanes that would read from the same banks take turns.
+    bool turns = lane / 8 % 2;
+    const char* weights = shared + warp / 2 * OF_CHANNELS + warp % 2 * 512;
+    u32 near = (lane / 4 * 4 + lane % 4 / 2) * 16 + lane % 2 * 8 + (turns ? 32 : 0);
+    uint4 w[2][STEPS / 2];
+    auto take = [&](uint4 (&w)[STEPS / 2], u32 stage, int half) {
+#pragma unroll
+        for (int j = 0; j < STEPS / 2; j++) {
+            const char* from = weights + stage + (half * (STEPS / 2) + j) * 1024;
+            uint2 one = *(const uint2*)(from + near), two = *(const uint2*)(from + (near ^ 32));
+            w[j] = turns ? make_uint4(two.x, two.y, one.x, one.y) : make_uint4(one.x, one.y, two.x, two.y);
+        }
+    };
+    auto multiply_half = [&](uint4 (&w)[STEPS / 2], u32 stage, int half) {
+        keep(w);
+        start_products();
+#pragma unroll
+        for (int j = 0; j < STEPS / 2; j++)
+            multiply(acc, w[j], first + stage / 16 + 2 * (half * (STEPS / 2) + j));
+        end_products();
+    };
+    wait_for_phase(full, 0);
+    take(w[0], 0, 0);
+    keep(acc);
+    // This piece is in stage i, for a phase that is odd or even; the last one was in stage `last`.
+    int i = 0, odd = 0, last = 0, last_odd = 0;
+    for (int piece = 0; piece < pieces; piece++) {
+        u32 stage = i * STAGE;
+        multiply_half(w[0], stage, 0);
+        wait_for_products<1>();
+        keep(w[1]);
+        if (piece > 0 && lane == 0) arrive(empty + 8 * last);
+        take(w[1], stage, 1);
+        multiply_half(w[1], stage, 1);
+        if (copies && piece > 0 && piece - 1 + stages < pieces) {
+            wait_for_phase(empty + 8 * last, last_odd);
+            bring_weights(piece - 1 + stages, last);
+            bring_rows(piece - 1 + stages, last);
+        }
+        last = i, last_odd = odd;
+        if (++i == stages) i = 0, odd ^= 1;
+        wait_for_products<1>();
+        keep(w[0]);
+        if (piece + 1 < pieces) {
+            wait_for_phase(full + 8 * i, odd);
+            take(w[0], i * STAGE, 0);
+        }
+    }
+    wait_for_products<0>();
+    keep(acc);
+    let_next_start();
+
+    float* sums = (float*)shared4;
+    __syncthreads();
+    put_sums<OF_BLOCK + 4>(sums + warp * 16, acc);
+    store_rows<1, OF_BLOCK, HIGH, 32 * BLOCK_WARPS, true, true, 4>(a, sums, start, min(HIGH, a.rows - start));
+}
+
+#undef KERNEL
+#define KERNEL(NAME, HIGH) \
+    extern "C" __global__ void __launch_bounds__(256, 2) NAME(const __grid_constant__ RowsArgs a) { \
+        product_of_many<HIGH>(a); \
+    }
+
+KERNEL(matmul_warpgroup_rows_64, 64)
+KERNEL(matmul_warpgroup_rows_96, 96)
+KERNEL(matmul_warpgroup_rows_128, 128)
+KERNEL(matmul_warpgroup_rows_144, 144)
+
+#endif
