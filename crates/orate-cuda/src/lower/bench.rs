@@ -175,7 +175,7 @@ fn blocks_of_many_rows() {
     let context = &device.core().context;
     let stream = Stream::new(context).expect("a stream");
     let buffers: Vec<DeviceBuffer> =
-        [64, 1 << 9, 64, 64].map(|mb| DeviceBuffer::new(context, mb << 20).expect("room")).into();
+        [128, 1 << 9, 64, 160].map(|mb| DeviceBuffer::new(context, mb << 20).expect("room")).into();
     for b in &buffers {
         // SAFETY: just allocated.
         unsafe { stream.clear(b.pointer(), b.bytes()).expect("clears") };
@@ -214,14 +214,22 @@ fn blocks_of_many_rows() {
         (1400, 1, 1024, 256),
         (1400, 3, 256, 256),
         (1400, 3, 320, 256),
+        (1152, 1, 512, 2048),
+        (1152, 1, 2048, 512),
+        (2304, 1, 512, 2048),
+        (2304, 1, 2048, 512),
         (3000, 1, 512, 2048),
+        (22_528, 1, 256, 1536),
+        (22_528, 1, 256, 1024),
+        (22_528, 1, 1024, 256),
+        (22_528, 1, 512, 256),
         (8000, 3, 256, 256),
         (24000, 7, 128, 128),
         (64000, 3, 64, 64),
     ] {
         let k = taps * channels;
         let sizes = Sizes { rows, k, n, time: rows, channels, dilation: 1, left: taps / 2 };
-        let kind = Kind { convolves: taps > 1, has_history: false, is_joined: false, is_halved: false };
+        let kind = Kind { convolves: taps > 1, has_history: false, is_joined: false, is_halved: true };
         let source = if kind.convolves { Source::Conv } else { Source::Dense };
         let choices: &[usize] = if kind.convolves { &[5, 9] } else { &[1, 3, 5, 9] };
         let t = tiling(rows, k, n, choices, &context.facts);
@@ -232,7 +240,12 @@ fn blocks_of_many_rows() {
             (pointers[0], pointers[1], pointers[2], pointers[7]) =
                 (pointer(0), pointer(1), pointer(2), pointer(3));
             let tile = product(precision, source, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
-            let of = |block: Block| (in_block(tile.clone(), block, sizes), block.time);
+            // Kernels for warpgroups read zeros in 16 bits, the others in 32.
+            let of = |block: Block| {
+                let mut work = in_block(tile.clone(), block, sizes);
+                work.words[HALVES] = u32::from(block.program.contains("warpgroup"));
+                (work, block.time)
+            };
             let others = blocks(precision, sizes, kind, &context.facts).map(of);
             let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);
             print!("  {precision}");
