@@ -35,12 +35,12 @@ const DECODING_BLOCKS: usize = 8;
 const DECODING_WARPS: usize = 8;
 /// There, width of heads for which a quarter of a warp has a key, in place of half.
 const NARROW_WIDTH: usize = 64;
-/// There, warps that fit on a multiprocessor at once, and positions of the word that lets a kernel read early
-/// and of what it then reads. See [`read_early`].
+/// There, warps that run on a multiprocessor at once.
 const DECODING_WARPS_AT_ONCE: usize = 16;
-/// See [`DECODING_WARPS_AT_ONCE`].
+/// There, the index of the word that lets a kernel read early, and those of the pointers that it then reads
+/// from: keys, values and positions. See [`read_early`].
 const EARLY: usize = 16;
-/// See [`DECODING_WARPS_AT_ONCE`].
+/// See [`EARLY`].
 const READ_EARLY: std::ops::Range<usize> = 1..4;
 /// Rows of a cache that is so short that one block has all of them, and those of a warp in one iteration.
 const SHORT_CACHE: usize = 32;

@@ -425,8 +425,10 @@ struct Rows {
     function: &'static str,
     /// Of a block.
     rows: usize,
-    /// Microseconds of a block, and in addition of each piece of K: alone on its multiprocessor, and two.
+    /// Microseconds of a block and, in addition, of each piece of K: alone on its multiprocessor, and beside
+    /// another.
     alone: (f64, f64),
+    /// See `alone`.
     among: (f64, f64),
 }
 
@@ -441,7 +443,7 @@ const WARPGROUP_ROWS: [Rows; 4] = [
 /// Stages that such a kernel can have at most.
 const MOST_STAGES: usize = 8;
 
-/// Shared memory that a block has beside what the launch asks for: the system's, and barriers.
+/// Bytes of shared memory that a block has beside those that the launch asks for: the system's, and barriers.
 const OTHER_SHARED: usize = 1024 + 16 * MOST_STAGES;
 
 impl Rows {
