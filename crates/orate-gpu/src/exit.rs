@@ -4,6 +4,10 @@
 //! frees its compiler even if another thread is submitting work, which corrupts the heap or crashes. So a
 //! handler of our own, which runs before those because it is registered after them, keeps threads from
 //! entering the driver, and waits until those inside have left and the devices are idle.
+//!
+//! A compiler registers handlers while it is at work, and `exit` may come before ours is registered again. On
+//! Linux, `exit` drops values of its thread before it runs any handler, so a value of the main thread, from
+//! which programs usually exit, calls ours first.
 
 use crate::failure::polled;
 use crate::gpu::Gpu;
@@ -46,6 +50,30 @@ static INSIDE: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// Number of [`Inside`] values of this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+#[cfg(target_os = "linux")]
+mod first {
+    thread_local! {
+        static FIRST: First = const { First };
+    }
+
+    /// Calls [`super::end`] when it is dropped.
+    struct First;
+
+    impl Drop for First {
+        fn drop(&mut self) {
+            super::end();
+        }
+    }
+
+    /// Makes the end of this thread call [`super::end`], if that is when the process exits.
+    pub fn run() {
+        // SAFETY: both only return numbers; those of the main thread are equal.
+        if unsafe { libc::gettid() == libc::getpid() } {
+            FIRST.with(|_| ());
+        }
+    }
 }
 
 /// While it lives, the process does not exit: its thread may be in the driver.
@@ -148,6 +176,8 @@ pub(crate) fn wait_for_at_exit(gpu: &Arc<Gpu>) -> Result<(), DeviceError> {
         INSIDE.store(0, Ordering::SeqCst);
         *open = Some((HomeProcess::current(), vec![]));
     }
+    #[cfg(target_os = "linux")]
+    first::run();
     if let Some((_, devices)) = open.as_mut() {
         devices.retain(|open| open.gpu.strong_count() > 0);
         devices.push(Open { gpu: Arc::downgrade(gpu), class: gpu.info.class });

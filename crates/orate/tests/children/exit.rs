@@ -115,6 +115,40 @@ fn while_a_batch_is_under_way() {
     });
 }
 
+/// A driver's compiler registers handlers while it is at work. When they run, no thread is in the driver.
+#[cfg(all(feature = "gpu", target_os = "linux"))]
+#[test]
+fn before_handlers_that_are_registered_later() {
+    use orate::DeviceKind;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static SAID: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn late() {
+        let said = SAID.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_secs(2));
+        if SAID.load(Ordering::SeqCst) != said {
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(1) };
+        }
+    }
+    let device = DeviceChoice::Kind(DeviceKind::Vulkan, 0);
+    let end = in_a_child(|| {
+        let engine = open(device, &tiny());
+        std::thread::spawn(move || {
+            loop {
+                engine.say("Hm.").expect("speaks");
+                SAID.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        while SAID.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // SAFETY: the handler takes and returns nothing, and does not unwind.
+        assert_eq!(unsafe { libc::atexit(late) }, 0);
+        exit(STATUS);
+    });
+    assert_eq!(end, ENDED);
+}
+
 #[cfg(feature = "gpu")]
 #[test]
 fn with_a_device_that_is_lost() {
