@@ -67,7 +67,8 @@ mod first {
         }
     }
 
-    /// Makes the end of this thread call [`super::end`], if that is when the process exits.
+    /// Makes the end of this thread call [`super::end`], if it is the main thread: then the process exits,
+    /// too, unless a program in C ends that thread alone.
     pub fn run() {
         // SAFETY: both only return numbers; those of the main thread are equal.
         if unsafe { libc::gettid() == libc::getpid() } {
