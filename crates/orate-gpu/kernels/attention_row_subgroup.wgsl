@@ -182,20 +182,25 @@ fn kept(v: vec4<f32>, state: u32, row: u32, width: u32, before: u32, c: Channels
 }
 //@ end
 
-// Four channels of a row of keys, and of values; rows have `width` vectors of four.
-fn key_at(row: u32, width: u32, at: u32) -> vec4<f32> {
-//@ if COMPACT
-    return kept_four(p.k + row * kept_words(4u * width), 4u * width, 4u * at);
+// Four channels of a row of a state, as `channels` takes them; rows have `width` vectors of four.
+fn row_at(state: u32, row: u32, width: u32, at: u32) -> vec4<f32> {
+//@ if EIGHTS
+    return kept_eight(state + row * kept_words(4u * width), 4u * at);
 //@ else
-    return memory[p.k / 4u + row * width + at];
+//@ if COMPACT
+    return kept_four(state + row * kept_words(4u * width), 4u * width, 4u * at);
+//@ else
+    return memory[state / 4u + row * width + at];
+//@ end
 //@ end
 }
 
-fn value_at(row: u32, width: u32, at: u32) -> vec4<f32> {
-//@ if COMPACT
-    return kept_four(p.v + row * kept_words(4u * width), 4u * width, 4u * at);
+// Rows on their way are widened when they are needed.
+fn channels(row: vec4<f32>, at: u32) -> vec4<f32> {
+//@ if EIGHTS
+    return widened_half(row, 4u * at);
 //@ else
-    return memory[p.v / 4u + row * width + at];
+    return row;
 //@ end
 }
 
@@ -235,8 +240,8 @@ fn main(
     let end = min(first, p.tk - 1u) + 1u;
 //@ for u AHEAD
     let begin_${u} = own_row + min(${u}u * PARTS + part, end - 1u);
-    var k_${u} = key_at(begin_${u}, kv_width, own_head + d);
-    var v_${u} = value_at(begin_${u}, kv_width, own_head + d);
+    var row_k_${u} = row_at(p.k, begin_${u}, kv_width, own_head + d);
+    var row_v_${u} = row_at(p.v, begin_${u}, kv_width, own_head + d);
 //@ end
 //@ if HEADS
     var query = prepared(raw_q, p.flags, p.eps_0, c);
@@ -254,6 +259,8 @@ fn main(
     for (var start = 0u; start < end; start += ${AHEAD}u * PARTS) {
 //@ for u AHEAD
         let key_${u} = start + ${u}u * PARTS + part;
+        var k_${u} = channels(row_k_${u}, own_head + d);
+        var v_${u} = channels(row_v_${u}, own_head + d);
 //@ if HEADS
         // The last row of the state may not be written yet.
         k_${u} = select(k_${u}, last_k, key_${u} + 1u >= end);
@@ -285,8 +292,8 @@ fn main(
 //@ for u AHEAD
             // Past the end, the last key is read but not used.
             let next_${u} = own_row + min(key_${u} + ${AHEAD}u * PARTS, end - 1u);
-            k_${u} = key_at(next_${u}, kv_width, own_head + d);
-            v_${u} = value_at(next_${u}, kv_width, own_head + d);
+            row_k_${u} = row_at(p.k, next_${u}, kv_width, own_head + d);
+            row_v_${u} = row_at(p.v, next_${u}, kv_width, own_head + d);
 //@ end
         }
     }

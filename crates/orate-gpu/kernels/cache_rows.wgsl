@@ -1,6 +1,6 @@
 // Rows of keys and values in a compact type: F16, BF16, or Q8_0, whose rows are signed bytes followed by f16
 // scales, one per 32 bytes. A row is whole words and may begin at any word. `FOURS` says that memory is bound
-// as vectors of four.
+// as vectors of four; `EIGHTS` in addition that there are 16 bits, and eight elements in each vector.
 
 fn kept_word(i: u32) -> u32 {
 //@ if FOURS
@@ -27,13 +27,32 @@ fn kept_four(row: u32, width: u32, at: u32) -> vec4<f32> {
     let scales = unpack2x16float(kept_word(row + width / 4u + at / 64u));
     return vec4<f32>(bytes) * select(scales.x, scales.y, (at & 32u) != 0u);
 //@ else
-    let low = kept_word(row + at / 2u);
-    let high = kept_word(row + at / 2u + 1u);
-//@ if F16
-    return vec4<f32>(unpack2x16float(low), unpack2x16float(high));
+//@ if EIGHTS
+    return widened_half(kept_eight(row, at), at);
 //@ else
-    return bitcast<vec4<f32>>(vec4<u32>(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));
+    return widened(vec2<u32>(kept_word(row + at / 2u), kept_word(row + at / 2u + 1u)));
 //@ end
+//@ end
+}
+
+//@ if EIGHTS
+// The vector with elements at .. at + 3 of the row at this word. Neighboring threads read the same one, which
+// takes less than reading single words.
+fn kept_eight(row: u32, at: u32) -> vec4<f32> {
+    return memory[(row + at / 2u) >> 2u];
+}
+
+// Its elements at .. at + 3.
+fn widened_half(eight: vec4<f32>, at: u32) -> vec4<f32> {
+    return widened(bitcast<vec2<u32>>(select(eight.xy, eight.zw, (at & 4u) != 0u)));
+}
+//@ end
+
+fn widened(words: vec2<u32>) -> vec4<f32> {
+//@ if F16
+    return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+//@ else
+    return bitcast<vec4<f32>>((words.xxyy << vec4<u32>(16u, 0u, 16u, 0u)) & vec4<u32>(0xffff0000u));
 //@ end
 }
 

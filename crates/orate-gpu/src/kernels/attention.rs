@@ -120,7 +120,7 @@ pub(super) fn variant(d: usize, mask: AttentionMask, parts: Parts, dtype: DType)
                 .number("KEY_TILE", (s.keys * s.row / 4).max(THREADS))
         }
     };
-    cache_rows(v, dtype, !s.odd)
+    cache_rows(v, dtype, (!s.odd).then_some(d))
         .number("D", d)
         .number("QUERIES", s.queries)
         .number("KEYS", s.keys)
@@ -196,7 +196,7 @@ pub(super) fn row_variant(
             .flag("HEADS", heads),
         None => Variant::new("attention_row").number("D4", d / 4),
     };
-    cache_rows(v.number("D", d).flag("POSITIONS", positions), dtype, true)
+    cache_rows(v.number("D", d).flag("POSITIONS", positions), dtype, Some(d))
 }
 
 /// Whether there is a single query over a cache, and a kernel supports the head width.

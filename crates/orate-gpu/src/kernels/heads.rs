@@ -15,7 +15,7 @@ const OPERAND: usize = 8;
 /// Kernel for `values` values with heads of this width, and states of a type.
 pub(super) fn variant(values: usize, d: usize, dtype: DType, subgroups: bool) -> Variant {
     let v = rows::reduced("heads", 0, subgroups).number("VALUES", values).number("D", d);
-    cache_rows(v, dtype, false)
+    cache_rows(v, dtype, None)
 }
 
 /// Weights of the norms, in the order of the values.

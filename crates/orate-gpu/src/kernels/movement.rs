@@ -30,7 +30,7 @@ pub(super) fn write_variant(mark: bool, operand: bool) -> Variant {
 
 /// Kernel that rounds rows to a compact type and writes them in place.
 pub(super) fn write_cache_variant(dtype: DType, operand: bool) -> Variant {
-    cache_rows(Variant::new("write_cache"), dtype, false).flag("OPERAND", operand)
+    cache_rows(Variant::new("write_cache"), dtype, None).flag("OPERAND", operand)
 }
 
 /// Name of the kernel in plans that writes rows to a state.

@@ -89,12 +89,14 @@ impl Operands<'_> {
     }
 }
 
-/// Defines for the format of cache rows.
-pub(super) fn cache_rows(v: Variant, dtype: DType, fours: bool) -> Variant {
+/// Defines for the format of cache rows, with heads of some channels if memory is bound as vectors of four.
+pub(super) fn cache_rows(v: Variant, dtype: DType, heads: Option<usize>) -> Variant {
+    let eights = matches!(dtype, DType::F16 | DType::BF16) && heads.is_some_and(|d| d.is_multiple_of(8));
     v.flag("COMPACT", dtype.is_compact())
         .flag("F16", dtype == DType::F16)
         .flag("Q8_0", dtype == DType::Q8_0)
-        .flag("FOURS", fours)
+        .flag("FOURS", heads.is_some())
+        .flag("EIGHTS", eights)
 }
 
 /// Defines that select an activation, and whether there is one.
