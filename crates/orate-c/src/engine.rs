@@ -48,9 +48,9 @@ pub extern "C" fn orate_version() -> *const c_char {
 /// `model` is the path of a folder or file, the name of a pulled model such as "supertonic-3", or NULL for
 /// the built-in English voice. Options are "device" (auto, cpu, gpu, cuda, vulkan, metal, dx12; GPUs may
 /// have a number: cuda:1), "threads" and "isa" of the CPU, "precision" of weights (stored, f32, tf32, f16,
-/// bf16, q8_0, q6_k, q5_k, q4_k, q4_0, auto), "kv" (f32, f16, bf16, q8_0), "codec" (the second of two GGUF
-/// files), "cache" (a folder for compiled kernels) and "allow_fallback" (true: the CPU replaces a device that
-/// cannot run the model).
+/// bf16, q8_0, q6_k, q5_k, q4_k, q4_0, auto), "kv" (f32, f16, bf16, q8_0, auto), "codec" (the second of two
+/// GGUF files), "cache" (a folder for compiled kernels) and "allow_fallback" (true: the CPU replaces a device
+/// that cannot run the model).
 ///
 /// Returns NULL if it fails. Free the engine with orate_close().
 #[unsafe(no_mangle)]

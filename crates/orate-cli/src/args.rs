@@ -8,7 +8,7 @@ use crate::outputs::Input;
 use crate::own_options::families;
 use clap::Parser;
 use orate::{
-    CacheFormat, DeviceChoice, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
+    CacheChoice, DeviceChoice, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
     PrecisionPolicy,
 };
 use std::path::{Path, PathBuf};
@@ -72,9 +72,12 @@ pub struct PrecisionArgs {
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     pub precision_deny: Vec<String>,
 
-    /// Format of the KV cache, in models that have one: f32, f16, bf16 or q8_0
-    #[arg(long, value_name = "FORMAT", default_value = "f32", hide_short_help = true)]
-    pub kv: CacheFormat,
+    /// Format of the KV cache, in models that have one: f32, f16, bf16, q8_0 or auto
+    ///
+    /// `auto`: on GPUs 16 bits if weights are rounded, bf16 for those in bf16 and f16 for all others;
+    /// otherwise f32.
+    #[arg(long, value_name = "FORMAT", default_value = "auto", hide_short_help = true)]
+    pub kv: CacheChoice,
 }
 
 /// Value of `--precision`.
@@ -210,7 +213,7 @@ impl EngineArgs {
 pub fn open_to_look(
     model: Option<&Path>,
     precision: &PrecisionPolicy,
-    kv: CacheFormat,
+    kv: CacheChoice,
 ) -> anyhow::Result<Engine> {
     let model = model.map(model_path).transpose()?.map_or(ModelSource::BuiltIn, ModelSource::Path);
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());

@@ -53,10 +53,10 @@ impl Engine {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, device="auto", threads=None, precision="stored", kv="f32", isa=None, cache=None,
+            model=None, *, device="auto", threads=None, precision="stored", kv="auto", isa=None, cache=None,
             allow_fallback=false, **unknown
         ),
-        text_signature = "(model=None, *, device='auto', threads=None, precision='stored', kv='f32', isa=None, \
+        text_signature = "(model=None, *, device='auto', threads=None, precision='stored', kv='auto', isa=None, \
                           cache=None, allow_fallback=False)"
     )]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]

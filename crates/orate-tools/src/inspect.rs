@@ -1,7 +1,7 @@
 //! What a model, a weight file or a voice file holds.
 
 use orate::{
-    CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, Family, ModelError, ModelSource, Precision,
+    CacheChoice, DeviceChoice, DeviceKind, Engine, EngineOptions, Family, ModelError, ModelSource, Precision,
     PrecisionChoice, PrecisionPolicy, Probes, Result, SpeechLength,
 };
 use orate_graph::{Graph, Op};
@@ -27,7 +27,7 @@ pub struct Look {
     /// Format of weights in matmuls.
     pub precision: PrecisionChoice,
     /// Format of keys and values.
-    pub kv: CacheFormat,
+    pub kv: CacheChoice,
 }
 
 /// What was found.

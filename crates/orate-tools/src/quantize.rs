@@ -94,7 +94,7 @@ pub fn quantize(
         device: DeviceChoice::Cpu,
         threads: Some(1),
         precision: PrecisionPolicy::uniform(Precision::F32).into(),
-        kv: CacheFormat::F32,
+        kv: CacheFormat::F32.into(),
         ..Default::default()
     };
     let engine = Engine::with_options(options.clone())?;

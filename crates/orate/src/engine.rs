@@ -2,8 +2,8 @@
 
 use crate::precision::{self, Probes};
 use crate::{
-    Audio, CACHE_VARIABLE, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result, Stream,
-    devices, families,
+    Audio, CACHE_VARIABLE, CacheChoice, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result,
+    Stream, devices, families,
 };
 use orate_audio::{
     AudioError, Finish, ReferenceOptions, Waveform, check_recording, prepare_reference, read_audio,
@@ -74,7 +74,6 @@ impl Engine {
     /// The model or the device cannot be opened.
     pub fn with_options(options: EngineOptions) -> Result<Engine> {
         let files = open_files(&options)?;
-        let place = PlaceOptions { kv: options.kv };
         let policy = precision::policy(&*files, &options.precision)?;
         let is_probed = matches!(options.precision, PrecisionChoice::Auto { .. });
         let mut fallbacks = vec![];
@@ -86,7 +85,8 @@ impl Engine {
         };
         if options.allow_fallback {
             let cannot = match &opened {
-                Ok((device, ..)) => {
+                Ok((device, policy, _)) => {
+                    let place = place_options(&options, &**device, policy);
                     files.unsupported(&**device, &place)?.iter().map(ToString::to_string).collect()
                 }
                 Err(e) => vec![e.to_string()],
@@ -131,8 +131,9 @@ impl Engine {
         probes: Option<Probes>,
         fallbacks: Vec<String>,
     ) -> Result<Engine> {
-        let place = PlaceOptions { kv: options.kv };
-        if options.kv != CacheFormat::F32 && files.facts().kv.is_none() {
+        let place = place_options(options, &*device, &precision);
+        let rounds = matches!(options.kv, CacheChoice::Exactly(format) if format != CacheFormat::F32);
+        if rounds && files.facts().kv.is_none() {
             let allowed = format!("{} models keep no keys and values; leave it out", files.family().name);
             return Err(Error::Option { option: "kv", got: options.kv.to_string(), allowed });
         }
@@ -629,6 +630,11 @@ fn one_voice(options: &Options) -> Result<()> {
         }),
         _ => Ok(()),
     }
+}
+
+/// What `options` say of a model on a device that multiplies by such weights.
+fn place_options(options: &EngineOptions, device: &dyn Device, weights: &PrecisionPolicy) -> PlaceOptions {
+    PlaceOptions { kv: options.kv.on(device.info().kind, weights.precision) }
 }
 
 /// Opens the files of a model.

@@ -33,7 +33,7 @@ pub use devices::{CACHE_VARIABLE, Devices, cache_folder, devices};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use families::*;
-pub use options::{DeviceChoice, EngineOptions, ModelSource, PrecisionChoice};
+pub use options::{CacheChoice, DeviceChoice, EngineOptions, ModelSource, PrecisionChoice};
 pub use orate_audio::{
     AudioError, AudioFormat, AudioWriter, EncoderSettings, Finish, Loudness, Margins, StreamEncoder,
     StreamResampler, check_output, encode, plot_png, plot_png_bytes, write_output,

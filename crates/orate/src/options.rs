@@ -1,7 +1,7 @@
 //! Settings of an engine.
 
 use crate::{Error, FAMILIES, Result};
-use orate_graph::{CacheFormat, DeviceKind, PrecisionPolicy};
+use orate_graph::{CacheFormat, DeviceKind, Precision, PrecisionPolicy};
 use orate_models::Family;
 use std::fmt;
 use std::path::PathBuf;
@@ -42,8 +42,8 @@ pub struct EngineOptions {
     /// Format of weights in matmuls, and for which weights. What the device cannot do is refused.
     pub precision: PrecisionChoice,
     /// Format of the keys and values that an autoregressive model keeps while it speaks. Models that keep
-    /// none refuse everything but [`CacheFormat::F32`].
-    pub kv: CacheFormat,
+    /// none refuse those that round.
+    pub kv: CacheChoice,
     /// Folder for compiled kernels. `None`: [`crate::cache_folder`].
     pub cache: Option<PathBuf>,
     /// Whether the CPU replaces a device that cannot be opened or cannot run the model.
@@ -62,7 +62,7 @@ impl Default for EngineOptions {
             threads: None,
             isa: None,
             precision: PrecisionChoice::default(),
-            kv: CacheFormat::default(),
+            kv: CacheChoice::default(),
             cache: None,
             allow_fallback: false,
         }
@@ -99,7 +99,7 @@ impl EngineOptions {
             }
             "isa" => self.isa = Some(value.to_owned()),
             "precision" => self.precision = value.parse()?,
-            "kv" => self.kv = value.parse().map_err(|e| wrong("kv", e))?,
+            "kv" => self.kv = value.parse()?,
             "cache" => self.cache = Some(value.into()),
             "allow_fallback" => {
                 let on = value.parse();
@@ -227,6 +227,61 @@ impl From<PrecisionPolicy> for PrecisionChoice {
     }
 }
 
+/// How the format of keys and values is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheChoice {
+    /// 16 bits on a GPU that multiplies by rounded weights: `bf16` for weights in `bf16`, `f16` for all
+    /// others. `f32` on the CPU, and for weights in `f32` or `tf32`.
+    #[default]
+    Auto,
+    /// This format.
+    Exactly(CacheFormat),
+}
+
+impl CacheChoice {
+    /// The format on a device of this kind, for weights of this precision.
+    pub(crate) fn on(self, kind: DeviceKind, weights: Precision) -> CacheFormat {
+        match (self, kind, weights) {
+            (CacheChoice::Exactly(format), ..) => format,
+            (_, DeviceKind::Cpu, _) | (.., Precision::F32 | Precision::Tf32) => CacheFormat::F32,
+            (.., Precision::Bf16) => CacheFormat::Bf16,
+            _ => CacheFormat::F16,
+        }
+    }
+}
+
+impl FromStr for CacheChoice {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "auto" => Ok(CacheChoice::Auto),
+            name => {
+                let names = CacheFormat::ALL.map(CacheFormat::name).join(", ");
+                let allowed = format!("choose one of {names}, auto");
+                let wrong = Error::Option { option: "kv", got: format!("`{name}`"), allowed };
+                name.parse().map(CacheChoice::Exactly).map_err(|_: String| wrong)
+            }
+        }
+    }
+}
+
+impl fmt::Display for CacheChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CacheChoice::Auto => "auto",
+            CacheChoice::Exactly(format) => format.name(),
+        })
+    }
+}
+
+impl From<CacheFormat> for CacheChoice {
+    fn from(format: CacheFormat) -> Self {
+        CacheChoice::Exactly(format)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,5 +305,26 @@ mod tests {
         for wrong in ["", "gpus", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "auto:1", "cuda:0:1"] {
             assert!(wrong.parse::<DeviceChoice>().is_err(), "`{wrong}`");
         }
+    }
+
+    #[test]
+    fn keys_and_values_are_as_long_as_weights_on_gpus() {
+        use DeviceKind::{Cpu, Cuda, Vulkan};
+        for (text, kind, weights, want) in [
+            ("auto", Cpu, Precision::F16, CacheFormat::F32),
+            ("auto", Cuda, Precision::F32, CacheFormat::F32),
+            ("auto", Cuda, Precision::Tf32, CacheFormat::F32),
+            ("auto", Cuda, Precision::Bf16, CacheFormat::Bf16),
+            ("auto", Vulkan, Precision::F16, CacheFormat::F16),
+            ("auto", Cuda, Precision::Q4K, CacheFormat::F16),
+            ("f32", Cuda, Precision::Bf16, CacheFormat::F32),
+            ("q8_0", Cpu, Precision::F32, CacheFormat::Q8_0),
+        ] {
+            let choice = text.parse::<CacheChoice>().expect("is known");
+            assert_eq!(choice.to_string(), text);
+            assert_eq!(choice.on(kind, weights), want, "{text} on {kind} with {weights}");
+        }
+        let e = "q4_0".parse::<CacheChoice>().expect_err("is none").to_string();
+        assert!(e.contains("kv is `q4_0`") && e.contains("q8_0, auto"), "{e}");
     }
 }

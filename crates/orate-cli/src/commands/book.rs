@@ -471,7 +471,7 @@ fn key(
         "captions": args.captions.is_some(),
         "finish": if args.speech.raw { "raw" } else { "usual" },
         "precision": format!("{:?}", precision.choice()),
-        "kv": precision.kv.name(),
+        "kv": precision.kv.to_string(),
         "options": args.speech.own.as_json(),
     }))
 }

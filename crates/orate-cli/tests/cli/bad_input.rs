@@ -71,7 +71,7 @@ fn options_out_of_range() {
         (&["--device", "abacus"], &["--device", "`abacus`", "auto, cpu"]),
         (&["--isa", "mmx"], &["--isa", "`mmx`", "portable"]),
         (&["--format", "aiff"], &["--format", "wav16"]),
-        (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16, q8_0"]),
+        (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16, q8_0, auto"]),
         (&["--kv", "f16"], &["kv is f16", "keep no keys and values"]),
         (&["--precision-allow", "vocoder.*"], &["`vocoder.*`", "no weight of this model", "--tensors"]),
         (&["--precision", "f16", "--precision-deny", "talker.*"], &["`talker.*`", "no weight of this model"]),

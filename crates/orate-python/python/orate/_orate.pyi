@@ -46,7 +46,7 @@ class Engine:
         device: str = "auto",
         threads: int | None = None,
         precision: str = "stored",
-        kv: str = "f32",
+        kv: str = "auto",
         isa: str | None = None,
         cache: _Path | None = None,
         allow_fallback: bool = False,

@@ -119,7 +119,7 @@ fn wide_rows_get_the_format_that_was_asked_for() {
         families: FAMILIES,
         device: None,
         precision: PrecisionChoice::default(),
-        kv: CacheFormat::F32,
+        kv: CacheFormat::F32.into(),
     };
     let found = inspect::model(Some(&file), &look).expect("opens");
     // Whatever is not cut into parts.

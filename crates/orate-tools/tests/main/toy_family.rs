@@ -124,7 +124,8 @@ fn a_toy_family_refuses_what_it_does_not_have() {
     let e = engine.clone_voice("none.wav", None).expect_err("cannot").to_string();
     assert!(e.contains("this is a Hum model: it cannot clone a voice"), "{e}");
     let model = ModelSource::Path(folder.path().to_owned());
-    let options = EngineOptions { model, families: &ALL, kv: orate::CacheFormat::F16, ..Default::default() };
+    let options =
+        EngineOptions { model, families: &ALL, kv: orate::CacheFormat::F16.into(), ..Default::default() };
     let e = Engine::with_options(options).expect_err("keeps none").to_string();
     assert!(e.contains("Hum models keep no keys and values"), "{e}");
     // A program without the family does not take the folder for something else.
@@ -142,7 +143,7 @@ fn tools_ask_a_toy_family() {
         let report = verify::run(&engine, folder.path(), &VerifyOptions::default()).expect("goldens");
         assert!(report.passed() && report.rows.len() == 1, "{report:?}");
     }
-    let (device, kv) = (None, orate::CacheFormat::F32);
+    let (device, kv) = (None, orate::CacheChoice::Auto);
     let look = Look { codec: None, families: &ALL, device, precision: orate::PrecisionChoice::default(), kv };
     let found = inspect::model(Some(folder.path()), &look).expect("a whole model");
     assert_eq!((&*found.kind, found.tensors.len()), ("Hum", 3));

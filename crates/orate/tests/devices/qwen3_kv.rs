@@ -15,7 +15,7 @@ fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let model = ModelSource::Path(folder.path().to_owned());
-    let options = EngineOptions { model, device, kv, threads: Some(2), ..Default::default() };
+    let options = EngineOptions { model, device, kv: kv.into(), threads: Some(2), ..Default::default() };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
     Opened { engine, folder }
 }
@@ -172,7 +172,7 @@ fn formats_take_the_memory_that_is_predicted() {
 
 #[test]
 fn models_without_a_cache_refuse_a_format() {
-    let options = EngineOptions { kv: CacheFormat::F16, ..Default::default() };
+    let options = EngineOptions { kv: CacheFormat::F16.into(), ..Default::default() };
     let e = Engine::with_options(options).expect_err("keeps no keys").to_string();
     assert!(e.contains("keys and values") && e.contains("Supertonic"), "{e}");
 }

@@ -445,7 +445,7 @@ fn the_alignment_guard_needs_no_more_weights() {
         let options = EngineOptions {
             model: ModelSource::Path(folder.path().to_owned()),
             device: DeviceChoice::Cpu,
-            kv,
+            kv: kv.into(),
             ..Default::default()
         };
         let engine = Engine::with_options(options).expect("opens");
