@@ -40,9 +40,15 @@ struct Args {
     const u64* row_index;  // selects the row
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
-    const float* history;  // rows before x
+    // Rows before x. For warpgroups without taps: sums of squares, as `shift` has them, if x is such rows;
+    // results are those of x after an RMS norm.
+    const float* history;
     // After a convolution, frequency and gain [N] of SNAKE. Otherwise [K], weight and bias of the norm of x.
     // Without a bias it is an RMS norm, for at most 16 rows, with one a layer norm, for at most 8.
+    //
+    // For warpgroups without taps, `shift` gets rows for the next matmul, which norms them: results times
+    // `norm` [N], in 16 bits, [rows, N], and then sums of the squares of results, each of 64 channels,
+    // [rows, N / 64].
     const float* norm;
     const float* shift;
     int rows, k, n, k_blocks;

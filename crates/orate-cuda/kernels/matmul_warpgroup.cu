@@ -12,7 +12,19 @@
 
 #define ROWS 64
 
-template <int GROUPS, int WIDE, int REACH>
+// What a row of x is multiplied by: one over the root of the mean of its squares.
+DEVICE float factor_of_row(const Args& a, int row) {
+    const float4* sums = (const float4*)(a.history + (size_t)row * (a.channels / 64));
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < a.channels / 256; i++) {
+        float4 four = sums[i];
+        sum += (four.x + four.y) + (four.z + four.w);
+    }
+    return 1.0f / sqrtf(sum / a.channels + a.eps);
+}
+
+template <int GROUPS, int WIDE, int REACH, Norms NORMS>
 DEVICE void product_in_groups(const Args& a) {
     extern __shared__ float4 shared4[];
     constexpr int STEPS = PIECE / 16, CHANNELS_OF_BLOCK = 64 * WIDE, OF_GROUP = 128 * WIDE;
@@ -75,10 +87,12 @@ DEVICE void product_in_groups(const Args& a) {
         if (is_rounded) Rounded::put(x, thread, shared + stage * STAGE);
         else if constexpr (REACH <= 8) Full::put(x, thread, shared + stage * STAGE);
     };
-    if (pieces > 0) {
-        bring(0);
-        put(0);
-    }
+    if (pieces > 0) bring(0);
+    __shared__ float row_factors[NORMS ? ROWS : 1];
+    const float* factors = NORMS && a.history ? row_factors : 0;
+    if (factors && threadIdx.x < ROWS)
+        row_factors[threadIdx.x] = factor_of_row(a, min((int)(start + threadIdx.x), a.rows - 1));
+    if (pieces > 0) put(0);
     if (pieces > 1) bring(1);
 
     float acc[ROWS / 8][4] = {};
@@ -124,25 +138,29 @@ DEVICE void product_in_groups(const Args& a) {
     constexpr int THREADS = GROUPS * OF_GROUP;
     float* inbox = (float*)((char*)sums + INBOX);
     if (blocks == 1)
-        store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES, true>(a, sums, first_row, end);
+        store_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES, true, 2, NORMS>(
+            a, sums, first_row, end, factors);
     else
-        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES>(
-            a, sums, inbox, first_row, end);
+        store_shared_rows<GROUPS, CHANNELS_OF_BLOCK, ROWS, THREADS, !CONVOLVES, NORMS>(
+            a, sums, inbox, first_row, end, factors);
 }
 
 #undef KERNEL
 #define THREADS(GROUPS, WIDE) (128 * (GROUPS) * (WIDE))
-#define KERNEL(NAME, GROUPS, WIDE, REACH) \
+#define KERNEL(NAME, GROUPS, WIDE, REACH, NORMS) \
     extern "C" __global__ void __launch_bounds__(THREADS(GROUPS, WIDE), 512 / THREADS(GROUPS, WIDE)) \
-        NAME(const Args a) { product_in_groups<GROUPS, WIDE, REACH>(a); }
+        NAME(const Args a) { product_in_groups<GROUPS, WIDE, REACH, NORMS>(a); }
 
-KERNEL(matmul_warpgroup_4, 4, 1, 0)
-KERNEL(matmul_warpgroup_4_conv, 4, 1, 8)
-KERNEL(matmul_warpgroup_4_far, 4, 1, 64)
-KERNEL(matmul_warpgroup_2, 2, 1, 0)
-KERNEL(matmul_warpgroup_2_conv, 2, 1, 8)
-KERNEL(matmul_warpgroup_2_far, 2, 1, 64)
-KERNEL(matmul_warpgroup_1, 1, 2, 0)
-KERNEL(matmul_warpgroup_1_conv, 1, 2, 8)
+KERNEL(matmul_warpgroup_4, 4, 1, 0, PLAIN)
+KERNEL(matmul_warpgroup_4_normed, 4, 1, 0, NORMED)
+KERNEL(matmul_warpgroup_4_conv, 4, 1, 8, PLAIN)
+KERNEL(matmul_warpgroup_4_far, 4, 1, 64, PLAIN)
+KERNEL(matmul_warpgroup_2, 2, 1, 0, PLAIN)
+KERNEL(matmul_warpgroup_2_normed, 2, 1, 0, NORMED)
+KERNEL(matmul_warpgroup_2_conv, 2, 1, 8, PLAIN)
+KERNEL(matmul_warpgroup_2_far, 2, 1, 64, PLAIN)
+KERNEL(matmul_warpgroup_1, 1, 2, 0, PLAIN)
+KERNEL(matmul_warpgroup_1_normed, 1, 2, 0, NORMED)
+KERNEL(matmul_warpgroup_1_conv, 1, 2, 8, PLAIN)
 
 #endif

@@ -3,7 +3,9 @@
 
 use crate::driver::{DeviceBuffer, Event, Facts, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
-use crate::lower::{Addresses, Chain, Layer, Pointer, Work, chains, join_rows, layers, lower, read_early};
+use crate::lower::{
+    Addresses, Chain, Layer, Pointer, Work, chains, join_norms, join_rows, layers, lower, read_early,
+};
 use crate::machine_code::Name;
 use crate::memory::CudaMemory;
 use crate::shared::Core;
@@ -284,6 +286,7 @@ impl Lowered {
         let mut works = lower(plan, bank, policy, facts);
         let launches = launches_of_steps(&works, plan.steps().len());
         join_rows(&mut works);
+        join_norms(plan, &mut works);
         read_early(&mut works);
         let chains = if version >= EARLY_DRIVER { chains(&works, facts) } else { vec![] };
         let layers = layers(plan, &works, facts);

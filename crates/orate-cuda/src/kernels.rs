@@ -196,7 +196,12 @@ pub(crate) const WARPGROUP: [[&str; 2]; 3] = [
     ["matmul_warpgroup_1", "matmul_warpgroup_1_conv"],
 ];
 
-/// The same for taps that reach far, of rows that are stored in 16 bits: with four and two groups.
+/// The first of each pair with RMS norms between them; see `kernels/matmul_rows.cuh`.
+pub(crate) const WARPGROUP_NORMED: [&str; 3] =
+    ["matmul_warpgroup_4_normed", "matmul_warpgroup_2_normed", "matmul_warpgroup_1_normed"];
+
+/// The same as those pairs for taps that reach far, of rows that are stored in 16 bits: with four and two
+/// groups.
 pub(crate) const WARPGROUP_FAR: [&str; 2] = ["matmul_warpgroup_4_far", "matmul_warpgroup_2_far"];
 
 /// The same of very many rows that are stored in 16 bits, of which a block has 64, 96, 128 or 144.
@@ -208,9 +213,10 @@ pub(crate) const ROWS: [&str; 4] = [
 ];
 
 /// Kernels of the program for warpgroups.
-const WARPGROUPS: [&str; 12] = {
+const WARPGROUPS: [&str; 15] = {
     let ([[a, b], [c, d], [e, f]], [g, h], [i, j, k, l]) = (WARPGROUP, WARPGROUP_FAR, ROWS);
-    [a, b, c, d, e, f, g, h, i, j, k, l]
+    let [m, n, o] = WARPGROUP_NORMED;
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
 };
 
 /// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of

@@ -53,6 +53,8 @@ pub(crate) fn layers(plan: &Plan, works: &[(usize, Work)], facts: &Facts) -> Vec
         }
         let work = match &inside[..] {
             [conv, norm] if norm.program == "layer_norm" => normed_convolution(conv, norm, facts),
+            // Those with a norm between two matmuls.
+            [_, _, _] => None,
             _ => feed_forward(&inside, facts),
         };
         work.map(|work| Layer { works: all, work })

@@ -20,7 +20,18 @@ use orate_graph::{
 pub(super) const NEXT_WEIGHTS: usize = 8;
 /// See [`NEXT_WEIGHTS`].
 pub(super) const NEXT_BYTES: usize = 10;
-/// Index of the word that [`halves`] returns.
+/// Indices of pointers and words of `kernels/matmul.cu`. The last is that of the word that [`halves`]
+/// returns.
+pub(super) const HISTORY: usize = 9;
+/// See [`HISTORY`].
+pub(super) const NORM: usize = 10;
+/// See [`HISTORY`].
+pub(super) const SHIFT: usize = 11;
+/// See [`HISTORY`].
+pub(super) const GATED: usize = 12;
+/// See [`HISTORY`].
+pub(super) const EPS: usize = 13;
+/// See [`HISTORY`].
 pub(super) const HALVES: usize = 15;
 
 /// Layout of x in `kernels/matmul.cu`.

@@ -17,6 +17,7 @@ mod heads;
 mod matmul;
 mod movement;
 mod narrow;
+mod normed;
 mod operands;
 mod pointwise;
 mod rows;
@@ -27,6 +28,7 @@ mod work;
 pub(crate) use attention::read_early;
 pub(crate) use chain::{Chain, chains};
 pub(crate) use feed_forward::{Layer, layers};
+pub(crate) use normed::join_norms;
 use operands::Operands;
 pub(crate) use sample::join_rows;
 pub(crate) use work::{Addresses, Pointer, Work};
@@ -69,6 +71,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         views: true,
         feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())
             .then_some(feed_forward::SIZES),
+        normed_residuals: normed::sizes(policy, facts),
         draws: true,
     }
 }

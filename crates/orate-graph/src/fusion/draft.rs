@@ -58,6 +58,8 @@ pub struct Fusions {
     pub views: bool,
     /// What follows attention of many rows can be one launch; see [`crate::Plan::runs`].
     pub feed_forward: Option<FeedForward>,
+    /// A matmul that adds a residual, and the next one, can do what the RMS norm between them does, likewise.
+    pub normed_residuals: Option<NormedResiduals>,
     /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
     pub draws: bool,
 }
@@ -71,6 +73,17 @@ pub struct LayerNorms {
     pub multiple: usize,
     /// The largest width.
     pub widest: usize,
+}
+
+/// RMS norms that a target leaves to the matmuls before and after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NormedResiduals {
+    /// Fewest and most rows.
+    pub rows: [usize; 2],
+    /// Of what the width is a multiple.
+    pub multiple: usize,
+    /// Channels of which a sum of squares is kept.
+    pub channels: usize,
 }
 
 /// Sizes of layers of which a target makes what follows attention one launch.
@@ -90,7 +103,7 @@ pub struct FeedForward {
     pub next: usize,
 }
 
-/// Launches that a target can make one.
+/// Launches that a target can make one, or fewer than they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The launches, by node in drafts and by step in plans.

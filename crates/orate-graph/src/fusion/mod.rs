@@ -17,8 +17,8 @@
 //! | `norms` | norm of rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
-//! Then `rounded` chooses values to store in 16 bits, and `feed_forward` and `draws` mark launches that a
-//! target can make one.
+//! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals` and `draws` mark
+//! launches that a target can make one, or fewer.
 
 mod add_row;
 mod attended;
@@ -29,6 +29,7 @@ mod gates;
 mod heads;
 mod matmuls;
 mod norm_activations;
+mod normed_residuals;
 mod norms;
 mod rotate_queries;
 mod rounded;
@@ -37,7 +38,7 @@ mod views;
 
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
-pub use draft::{FeedForward, Fused, Fusions, Head, LayerNorms, RowNorm, Run};
+pub use draft::{FeedForward, Fused, Fusions, Head, LayerNorms, NormedResiduals, RowNorm, Run};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
@@ -71,6 +72,9 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     rounded::run(&mut draft, rounding_of);
     if let Some(sizes) = &fusions.feed_forward {
         feed_forward::run(&mut draft, sizes);
+    }
+    if let Some(can) = &fusions.normed_residuals {
+        normed_residuals::run(&mut draft, can);
     }
     if fusions.draws {
         draws::run(&mut draft);
