@@ -301,7 +301,12 @@ fn estimate_half(t: Tiling, rows: usize, depth: usize, n: usize, facts: &Facts) 
     };
     let blocks = rows.div_ceil(8 * t.tiles) * n.div_ceil(CHANNELS) * t.split;
     let waves = blocks.div_ceil(facts.multiprocessors.max(1) as usize) as f64;
-    1.1 + waves * (fixed + step * depth.div_ceil(t.split * WARPS) as f64)
+    1.1 + waves * (fixed + step * depth.div_ceil(t.split * WARPS) as f64) + weights_time(16 * depth, n)
+}
+
+/// Microseconds in which weights of 16 bits are read.
+fn weights_time(k: usize, n: usize) -> f64 {
+    (2 * k * n) as f64 / 4.2e6
 }
 
 /// [`estimate`] for `kernels/matmul_tall.cu`. A multiprocessor with several blocks does slightly more per
@@ -556,7 +561,7 @@ fn wide_block(
 
 /// [`estimate`] for `kernels/matmul_warpgroup.cu` and at most two blocks of rows: what they wait for are
 /// weights, pieces of K one after the other, and for clusters room for all of their blocks. Fitted to times
-/// of an H100 that `bench::blocks_of_many_rows` prints.
+/// of an H200 that `bench::blocks_of_many_rows` prints.
 fn estimate_few(kernel: &Wide, split: usize, blocks: usize, k: usize, n: usize, facts: &Facts) -> f64 {
     let piece = match kernel.groups {
         4 => 0.75,
@@ -566,13 +571,17 @@ fn estimate_few(kernel: &Wide, split: usize, blocks: usize, k: usize, n: usize, 
     let join = match split {
         1 => 0.0,
         2 => 0.5,
+        // Blocks with twice the channels exchange twice the sums.
+        _ if kernel.warpgroups == 2 => 1.6,
         _ => 0.6,
     };
+    // In networks, not in that bench: beside a block of 512 threads, which has all registers of its
+    // multiprocessor, none of the next launch can begin to load its weights.
+    let fixed = if kernel.groups == 4 { 2.5 } else { 1.2 };
     let multiprocessors = facts.multiprocessors.max(4) as usize * if split > 2 { 3 } else { 4 } / 4;
     let waves = blocks.div_ceil(multiprocessors * 4 / (kernel.groups * kernel.warpgroups)) as f64;
     let pieces = (k / WIDE_DEPTH).div_ceil(split * kernel.groups) as f64;
-    let weights = (2 * k * n) as f64 / 2.8e6;
-    2.7 + pieces * piece + weights + join + (waves - 1.0) * (2.5 + pieces * piece)
+    fixed + pieces * piece + weights_time(k, n) + join + (waves - 1.0) * (2.5 + pieces * piece)
 }
 
 impl Block {
