@@ -2,7 +2,10 @@
 
 use crate::common::Opened;
 use crate::common::raw;
-use orate::{CacheFormat, DeviceChoice, Engine, EngineOptions, FinishReason, ModelSource};
+use orate::{
+    CacheFormat, DeviceChoice, DeviceKind, Engine, EngineOptions, FinishReason, ModelSource, Precision,
+    PrecisionPolicy,
+};
 use orate_models::qwen3_tts::{
     Prompt, Qwen3Tts, Request, Sampling, Session, Settings, Speaker, StartOptions, Step,
 };
@@ -12,10 +15,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 fn engine(kv: CacheFormat, device: DeviceChoice) -> Opened {
+    open(EngineOptions { device, kv: kv.into(), ..Default::default() })
+}
+
+fn open(options: EngineOptions) -> Opened {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let model = ModelSource::Path(folder.path().to_owned());
-    let options = EngineOptions { model, device, kv: kv.into(), threads: Some(2), ..Default::default() };
+    let options = EngineOptions { model, threads: Some(2), ..options };
     let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{e}"));
     Opened { engine, folder }
 }
@@ -167,6 +174,24 @@ fn formats_take_the_memory_that_is_predicted() {
     for (kv, share) in [(CacheFormat::F16, 0.5), (CacheFormat::Bf16, 0.5), (CacheFormat::Q8_0, 0.265_625)] {
         let part = rows(kv) as f64 / exact as f64;
         assert!((part - share).abs() < 1e-3, "{kv}: {part} of f32");
+    }
+}
+
+#[test]
+fn keys_and_values_are_as_long_as_weights_on_gpus_only() {
+    for device in devices() {
+        for (precision, on_gpus) in [
+            (Precision::F32, CacheFormat::F32),
+            (Precision::F16, CacheFormat::F16),
+            (Precision::Bf16, CacheFormat::Bf16),
+            (Precision::Q8_0, CacheFormat::F16),
+        ] {
+            let precision = PrecisionPolicy::uniform(precision).into();
+            let engine = open(EngineOptions { device, precision, ..Default::default() });
+            let is_cpu = engine.device_info().kind == DeviceKind::Cpu;
+            let want = if is_cpu { CacheFormat::F32 } else { on_gpus };
+            assert_eq!(engine.kv(), Some(want), "{} with {}", engine.device(), engine.precision());
+        }
     }
 }
 
