@@ -336,8 +336,11 @@ impl Plan {
         &self.views
     }
 
-    /// Steps that the device can make one launch. What they read and did not make stays until the last of
-    /// them; of what they make, only the results of the last matmuls are read by others.
+    /// Steps that the device can make one launch, or fewer than they are. What they read and did not make
+    /// stays until the last of them. Of what layers of [`FeedForward`] make, only the results of the last
+    /// matmuls are read by others.
+    ///
+    /// [`FeedForward`]: crate::FeedForward
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }

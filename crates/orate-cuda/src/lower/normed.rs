@@ -74,13 +74,17 @@ mod tests {
     use orate_graph::{Graph, Place, Weight};
     use orate_testing::RandomWeights;
 
-    /// Launches of two feed-forwards with norms, and the size of the plan's memory.
-    fn works(precision: Precision, rows: usize, width: usize) -> (Vec<Work>, usize) {
+    /// Launches of two feed-forwards with norms, and the size of the plan's memory. If `are_read`, the rows
+    /// that the second one norms are an output.
+    fn works(precision: Precision, rows: usize, width: usize, are_read: bool) -> (Vec<Work>, usize) {
         let mut g = Graph::new("layers");
         let mut x = g.input("x", DType::F32, [rows, 1, width]).expect("declares");
         for i in 0..2 {
             let weight = |name: &str, k: usize, n: usize| Weight::named(format!("{name}{i}"), [k, n]);
             let y = g.rms_norm(x, Weight::named(format!("norm{i}"), [width]), 1e-6).expect("builds");
+            if are_read && i == 1 {
+                g.output("normed", y).expect("declares");
+            }
             let y = g.matmul(y, weight("up", width, 2 * width)).expect("builds");
             let y = g.matmul(y, weight("down", 2 * width, width)).expect("builds");
             x = g.add(x, y).expect("builds");
@@ -99,7 +103,7 @@ mod tests {
     #[test]
     fn norms_between_matmuls_have_no_launch() {
         let norms = |precision, rows, width| {
-            let (works, _) = works(precision, rows, width);
+            let (works, _) = works(precision, rows, width, false);
             works.iter().filter(|w| w.program == "rms_norm").count()
         };
         assert_eq!(norms(Precision::Bf16, 64, 1024), 1, "that of the input");
@@ -109,19 +113,19 @@ mod tests {
         {
             assert_eq!(norms(precision, rows, width), 2, "{precision} {rows} x {width}");
         }
+        let (read, _) = works(Precision::Bf16, 64, 1024, true);
+        assert_eq!(read.iter().filter(|w| w.program == "rms_norm").count(), 2, "others read normed rows");
     }
 
     #[test]
     fn sums_of_squares_are_behind_the_rows() {
         let (rows, width) = (64, 1024);
-        let (works, arena) = works(Precision::Bf16, rows, width);
-        let gives: Vec<&Work> =
-            works.iter().filter(|w| w.pointers.get(SHIFT) != Some(&Pointer::Null)).collect();
-        let [gives] = gives.into_iter().filter(|w| w.program.starts_with("matmul")).collect::<Vec<_>>()[..]
-        else {
-            panic!("one norm is between matmuls")
+        let (works, arena) = works(Precision::Bf16, rows, width, false);
+        let normed = |w: &&Work| WARPGROUP_NORMED.contains(&w.function);
+        let [gives, takes] = works.iter().filter(normed).collect::<Vec<_>>()[..] else {
+            panic!("one norm is between two matmuls")
         };
-        let takes = works.iter().find(|w| w.pointers[0] == gives.pointers[SHIFT]).expect("reads the rows");
+        assert_eq!(takes.pointers[0], gives.pointers[SHIFT]);
         let [Pointer::Place(Place::Arena(to)), Pointer::Place(Place::Arena(sums))] =
             [gives.pointers[SHIFT], takes.pointers[HISTORY]]
         else {

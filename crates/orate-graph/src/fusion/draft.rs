@@ -108,7 +108,7 @@ pub struct FeedForward {
 pub struct Run {
     /// The launches, by node in drafts and by step in plans.
     pub steps: Range<usize>,
-    /// Normed rows: values whose memory is the run's until its end.
+    /// Normed rows: values whose memory is the run's from its beginning to its end.
     pub scratch: Vec<Value>,
 }
 
