@@ -56,8 +56,8 @@ impl Engine {
             model=None, *, device="auto", threads=None, precision="stored", kv="auto", isa=None, cache=None,
             allow_fallback=false, **unknown
         ),
-        text_signature = "(model=None, *, device='auto', threads=None, precision='stored', kv='auto', isa=None, \
-                          cache=None, allow_fallback=False)"
+        text_signature = "(model=None, *, device='auto', threads=None, precision='stored', kv='auto', \
+                          isa=None, cache=None, allow_fallback=False)"
     )]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(

@@ -13,8 +13,8 @@ const CHANNELS: usize = 64;
 /// and those of transformers can exceed what `f16` holds.
 const PRECISION: Precision = Precision::Bf16;
 
-/// The norms that matmuls do: of so many rows as warpgroups multiply and a batch has, whose norm takes less
-/// than its launch.
+/// Which norms are left to matmuls: those of 17 to 128 rows, the batches that warpgroups multiply. Matmuls of
+/// fewer rows norm them as they read them.
 pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<NormedResiduals> {
     let can = facts.arch == WARPGROUP_ARCH && policy.precision == PRECISION;
     // Sums are read by four.

@@ -19,7 +19,8 @@ pub(super) fn run(d: &mut Draft<'_>, can: &NormedResiduals) {
     }
 }
 
-/// The elements of the normed rows with the sums of squares behind them, if these launches are such a run.
+/// Number of elements of the normed rows and the sums of squares behind them. `None` if these launches are no
+/// such run.
 fn room(d: &Draft<'_>, can: &NormedResiduals, three: &[usize]) -> Option<usize> {
     let [first, norm, second] = [0, 1, 2].map(|i| d.launches[three[i]].as_ref());
     let (first, norm, second) = (first?, norm?, second?);
