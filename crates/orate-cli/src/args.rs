@@ -210,11 +210,7 @@ impl EngineArgs {
 }
 
 /// Opens a model on the CPU to inspect it; computes nothing.
-pub fn open_to_look(
-    model: Option<&Path>,
-    precision: &PrecisionPolicy,
-    kv: CacheChoice,
-) -> anyhow::Result<Engine> {
+pub fn open_to_look(model: Option<&Path>, precision: &PrecisionPolicy) -> anyhow::Result<Engine> {
     let model = model.map(model_path).transpose()?.map_or(ModelSource::BuiltIn, ModelSource::Path);
     let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
     let options = EngineOptions {
@@ -223,7 +219,6 @@ pub fn open_to_look(
         device,
         threads: Some(1),
         precision,
-        kv,
         ..Default::default()
     };
     Ok(Engine::with_options(options)?)

@@ -5,7 +5,7 @@ use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
 use crate::own_options::{family_of, fits};
 use crate::print;
-use orate::{CacheChoice, ClonedVoice, Engine, PrecisionPolicy, VoiceStore};
+use orate::{ClonedVoice, Engine, PrecisionPolicy, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
 }
 
 fn list(args: &Args) -> anyhow::Result<()> {
-    let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default(), CacheChoice::Auto)?;
+    let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default())?;
     let voices = engine.voices();
     let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| &engine))?;
     if args.json {

@@ -561,7 +561,7 @@ fn wide_block(
 
 /// [`estimate`] for `kernels/matmul_warpgroup.cu` and at most two blocks of rows: what they wait for are
 /// weights, pieces of K one after the other, and for clusters room for all of their blocks. Fitted to times
-/// of an H200 that `bench::blocks_of_many_rows` prints.
+/// of an H100 and an H200 that `bench::blocks_of_many_rows` prints.
 fn estimate_few(kernel: &Wide, split: usize, blocks: usize, k: usize, n: usize, facts: &Facts) -> f64 {
     let piece = match kernel.groups {
         4 => 0.75,
@@ -645,6 +645,31 @@ mod tests {
             assert_eq!(function(rows, k, n), fastest, "{rows} x {k} x {n}");
         }
         assert!(!ROWS.contains(&function(704, 256, 1536)), "of one caller");
+    }
+
+    #[test]
+    fn batches_leave_room_for_the_next_launch() {
+        let facts = facts(90);
+        let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: true };
+        // Queries, keys and values, gates, output and down projections of Qwen3-TTS, by the kernels that
+        // callers were measured with on an H200 (docs/performance.md, *Concurrent callers*).
+        for (rows, k, n, groups, split) in [
+            (64, 1024, 4096, 2, 2),
+            (64, 1024, 6144, 2, 2),
+            (64, 2048, 1024, 2, 8),
+            (64, 3072, 1024, 2, 8),
+            (128, 1024, 4096, 2, 2),
+            (128, 1024, 6144, 1, 2),
+            (128, 2048, 1024, 2, 4),
+            (128, 3072, 1024, 2, 4),
+        ] {
+            let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
+            let t = tiling(rows, k, n, &[1, 3, 5, 9], &facts);
+            let block = block_instead(t, Precision::Bf16, sizes, kind, &facts).expect("is faster");
+            let function = WARPGROUPS.iter().find(|w| w.groups == groups).expect("there is one").functions[0];
+            assert_eq!((block.function, block.split), (function, split), "{rows} x {k} x {n}");
+            assert!(block.threads <= 256, "half of the registers are left");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) const NORM: usize = 10;
 /// See [`HISTORY`].
 pub(super) const SHIFT: usize = 11;
 /// See [`HISTORY`].
+pub(super) const FIRST: usize = 11;
+/// See [`HISTORY`].
 pub(super) const GATED: usize = 12;
 /// See [`HISTORY`].
 pub(super) const EPS: usize = 13;

@@ -1,6 +1,6 @@
 //! RMS norms between two matmuls of warpgroups, which do what they do: see `kernels/matmul.cu`.
 
-use super::matmul::{EPS, GATED, HALVES, HISTORY, NORM, SHIFT, half_of, halves};
+use super::matmul::{EPS, FIRST, GATED, HALVES, HISTORY, NORM, SHIFT, half_of, halves};
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{WARPGROUP, WARPGROUP_ARCH, WARPGROUP_NORMED, warpgroup_program};
@@ -51,7 +51,7 @@ fn joined(first: &Work, norm: &Work, second: &Work) -> Option<(Work, Work)> {
     let [made, weight, kept] = [first.pointers[7], norm.pointers[1], norm.pointers[2]];
     let is_plain =
         first.words[GATED] == 0 && [NORM, SHIFT].iter().all(|i| first.pointers[*i] == Pointer::Null);
-    let stores_floats = first.words[HALVES] / 2 == 0 && first.words[11] == n;
+    let stores_floats = first.words[HALVES] / 2 == 0 && first.words[FIRST] == n;
     let reads = norm.pointers[0] == made
         && stored == halves(DType::F32, half) / 2
         && (second.pointers[0], second.pointers[HISTORY]) == (kept, Pointer::Null)

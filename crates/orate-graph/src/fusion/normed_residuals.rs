@@ -19,8 +19,8 @@ pub(super) fn run(d: &mut Draft<'_>, can: &NormedResiduals) {
     }
 }
 
-/// Number of elements of the normed rows and the sums of squares behind them. `None` if these launches are no
-/// such run.
+/// Number of elements of the normed rows and the sums of squares behind them; `None` if these launches are
+/// not such a run.
 fn room(d: &Draft<'_>, can: &NormedResiduals, three: &[usize]) -> Option<usize> {
     let [first, norm, second] = [0, 1, 2].map(|i| d.launches[three[i]].as_ref());
     let (first, norm, second) = (first?, norm?, second?);
