@@ -1,7 +1,8 @@
 // Attention of many queries on tensor cores: the function of `attention.cu`, without relative terms.
 //
 // PRECISION is that of `matmul.cu`, up to 3. Both operands of these matmuls are values: they are rounded to
-// 16 bits on their way to shared memory, or to TF32 (or split in two) in registers.
+// 16 bits on their way to shared memory, or to TF32 (or split in two) in registers. With PRECISION 0, CACHE may
+// be a type of 16 bits of keys and values (see `cache_rows.cuh`), which TF32 holds exactly.
 //
 // Each warp has 16 queries of one head, and every SIDESth tile of KEYS keys: with few queries, warps share
 // the keys. A running maximum and sum replace the matrix of scores (online softmax). The next tiles of keys
@@ -10,6 +11,10 @@
 // The order of a sum is free, and so is the order of columns. Both are chosen such that a thread reads 16
 // bytes at a time, and that scores are in the registers where the weights of values have to be. Thread 4g + t
 // of a warp has queries g and g + 8, of 32 channels 8t … 8t + 7, and of 16 keys 2t, 2t + 1, and 8 further.
+
+#ifndef CACHE
+#define CACHE 0
+#endif
 
 #if __CUDA_ARCH__ >= 800
 
@@ -66,8 +71,10 @@ DEVICE void multiply(float (*acc)[4], const Left& left, const Right (&right)[4])
         // The smallest of four products is omitted. Sums that depend on each other are far apart.
 #pragma unroll
         for (int j = 0; j < 4; j++) mma_tf32(acc[j], low, b_high[j][0], b_high[j][1]);
+#if !CACHE
 #pragma unroll
         for (int j = 0; j < 4; j++) mma_tf32(acc[j], high, b_low[j][0], b_low[j][1]);
+#endif
 #pragma unroll
         for (int j = 0; j < 4; j++) mma_tf32(acc[j], high, b_high[j][0], b_high[j][1]);
 #endif
@@ -76,6 +83,45 @@ DEVICE void multiply(float (*acc)[4], const Left& left, const Right (&right)[4])
 
 // The copy of keys and values to a stage of shared memory. Strides of rows, in units of 16 bytes, are those
 // for which 8 threads that read together have no bank conflicts.
+#if CACHE
+template <int D, int ROWS>
+struct Copy {
+    static constexpr int STRIDE = D / 8 + 4, VALUE_STRIDE = D / 8 + 1, VALUES = ROWS * STRIDE;
+    static constexpr int SIZE = VALUES + ROWS * VALUE_STRIDE;
+
+    // Starts to copy `rows` rows; zeros follow.
+    __device__ __forceinline__ void start(const Args& a, float4* stage, int from, int width, int rows) {
+        int e = threadIdx.x % (D / 8), row = threadIdx.x / (D / 8);
+        const u16 *keys = (const u16*)a.k, *values = (const u16*)a.v;
+#pragma unroll
+        for (int i = 0; i < ROWS; i += THREADS / (D / 8), row += THREADS / (D / 8)) {
+            bool is = row < rows && 8 * e < a.d;
+            int at = is ? from + row * width + 8 * e : 0;
+            start_copy((float*)(stage + row * STRIDE + e), (const float*)(keys + at), is);
+            start_copy((float*)(stage + VALUES + row * VALUE_STRIDE + e), (const float*)(values + at), is);
+        }
+    }
+
+    __device__ __forceinline__ void finish(float4*) { finish_copies(); }
+
+    // Two times 16 channels of a key.
+    static __device__ __forceinline__ void key(const float4* stage, int row, int part, Right& a, Right& b) {
+        uint4 x = ((const uint4*)stage)[row * STRIDE + 4 * part + threadIdx.x % 4];
+        a = widened_pairs<CACHE>(make_uint2(x.x, x.y)), b = widened_pairs<CACHE>(make_uint2(x.z, x.w));
+    }
+
+    // Four channels of 16 values.
+    static __device__ __forceinline__ void values(const float4* stage, int row, int part, Right (&y)[4]) {
+        int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        const uint2* from = (const uint2*)(stage + VALUES + (row + 2 * t) * VALUE_STRIDE + 4 * part) + g;
+        constexpr int NEXT = 2 * VALUE_STRIDE;
+        float4 a = widened_pairs<CACHE>(from[0]), b = widened_pairs<CACHE>(from[NEXT]);
+        float4 c = widened_pairs<CACHE>(from[8 * NEXT]), d = widened_pairs<CACHE>(from[9 * NEXT]);
+        y[0] = make_float4(a.x, b.x, c.x, d.x), y[1] = make_float4(a.y, b.y, c.y, d.y);
+        y[2] = make_float4(a.z, b.z, c.z, d.z), y[3] = make_float4(a.w, b.w, c.w, d.w);
+    }
+};
+#else
 template <int D, int ROWS>
 struct Copy {
     static constexpr int STRIDE = D / 4 + 1, VALUES = ROWS * STRIDE, SIZE = 2 * VALUES;
@@ -109,6 +155,7 @@ struct Copy {
         y[2] = make_float4(a.z, b.z, c.z, d.z), y[3] = make_float4(a.w, b.w, c.w, d.w);
     }
 };
+#endif
 
 #else
 // The same as halves.

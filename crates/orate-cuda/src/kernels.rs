@@ -88,6 +88,18 @@ const SOURCES: &[Source] = &[
     source!("attention-f16", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=1"], CACHED),
     source!("attention-bf16", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=2"], CACHED),
     source!("attention-q8_0", "cache_rows.cuh" | "attention.cuh" | "attention.cu", ["-DCACHE=3"], CACHED),
+    source!(
+        "attention-mma-cached-f16",
+        "mma.cuh" | "cache_rows.cuh" | "attention.cuh" | "attention_mma.cu",
+        ["-DPRECISION=0", "-DCACHE=1"],
+        ATTENTION_MMA
+    ),
+    source!(
+        "attention-mma-cached-bf16",
+        "mma.cuh" | "cache_rows.cuh" | "attention.cuh" | "attention_mma.cu",
+        ["-DPRECISION=0", "-DCACHE=2"],
+        ATTENTION_MMA
+    ),
     source!("attention_decode", "heads.cuh" | "attention_decode.cu", [], DECODING),
     source!(
         "attention_decode-f16",
@@ -391,10 +403,12 @@ pub(crate) fn warpgroup_program(precision: Precision) -> Option<&'static str> {
 /// Attention on tensor cores.
 const ATTENTION_MMA: [&str; 3] = ["attention_mma_64_1", "attention_mma_64_2", "attention_mma_128_1"];
 
-/// Name of the program for attention on tensor cores where weights have this precision. Operands of
-/// attention have no blocks: they are rounded to f16 instead.
-pub(crate) fn attention_program(precision: Precision) -> &'static str {
+/// Name of the program for attention on tensor cores where weights have this precision and keys this type; of
+/// 16 bits in `f32` only. Operands of attention have no blocks: they are rounded to f16 instead.
+pub(crate) fn attention_program(precision: Precision, keys: DType) -> &'static str {
     match precision {
+        _ if keys == DType::F16 => "attention-mma-cached-f16",
+        _ if keys == DType::BF16 => "attention-mma-cached-bf16",
         Precision::F32 => "attention-mma",
         Precision::Tf32 => "attention-mma-tf32",
         Precision::Bf16 => "attention-mma-bf16",
@@ -454,7 +468,7 @@ fn attention_source(precision: Precision) -> Source {
         blocks if blocks.block() > 1 => precision_options(Precision::F16),
         float => precision_options(float),
     };
-    Source { name: attention_program(precision), text, options, functions: &ATTENTION_MMA }
+    Source { name: attention_program(precision, DType::F32), text, options, functions: &ATTENTION_MMA }
 }
 
 /// All programs for weights in this precision.

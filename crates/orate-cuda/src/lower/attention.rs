@@ -111,7 +111,7 @@ impl Attention<'_> {
             return program.map(str::to_owned).ok_or_else(|| format!("queries are stored in {dtype}"));
         }
         if self.is_for_tensor_cores(inputs[0].shape.dims(), dtype, facts) {
-            return Ok(attention_program(self.precision(policy)).to_owned());
+            return Ok(attention_program(self.precision(policy), dtype).to_owned());
         }
         let (_, keys) = function(d, inputs[1].shape.dims()[1], dtype, facts.shared);
         let shared = shared(d, keys, self.relative.map(|r| r.window));
@@ -135,8 +135,13 @@ impl Attention<'_> {
     /// Whether `kernels/attention_mma.cu` supports queries of shape `q`, and is faster.
     fn is_for_tensor_cores(&self, q: &[usize], keys: DType, facts: &Facts) -> bool {
         let d = q[2] / self.heads;
+        let are_read = match keys {
+            DType::F32 => true,
+            DType::F16 | DType::BF16 => !self.follows_weights && !self.bias,
+            DType::Q8_0 | DType::I32 => false,
+        };
         facts.arch >= TENSOR_ARCH
-            && keys == DType::F32
+            && are_read
             && self.relative.is_none()
             && (q[1] >= TENSOR_QUERIES || q[1] >= TENSOR_LEAST && q[0] * q[1] >= TENSOR_BATCH)
             && TENSOR_WIDTHS.contains(&d)
@@ -188,7 +193,7 @@ impl Attention<'_> {
             _ if self.is_for_tensor_cores(o.shape(0).dims(), o.dtype(1), o.facts) => {
                 let precision = self.precision(o.policy);
                 let tile = Tile::best(o.shape(0).dims(), self.heads, precision, o.facts);
-                tile.on(self.plain(o), precision)
+                tile.on(self.plain(o), precision, o.dtype(1))
             }
             _ => self.plain(o),
         }
@@ -311,16 +316,17 @@ impl Tile {
     }
 
     /// Uses this kernel for the attention of `plain`, whose arguments it shares.
-    pub fn on(self, plain: Work, precision: Precision) -> Work {
+    pub fn on(self, plain: Work, precision: Precision, keys: DType) -> Work {
         let queries = plain.words[2] as usize;
         // Rows of keys and of values, in units of 16 bytes, with the strides of the kernel.
         let (rows, d) = (self.sides * TENSOR_KEYS, self.width);
         let stage = match precision {
+            _ if keys.is_compact() => rows * (d / 8 + 4 + d / 8 + 1),
             Precision::F32 | Precision::Tf32 => rows * 2 * (d / 4 + 1),
             _ => rows * (d / 8 + 4) + rows / 2 * (d / 4 + 2),
         };
         Work {
-            program: attention_program(precision),
+            program: attention_program(precision, keys),
             function: self.function,
             grid: [queries.div_ceil(self.queries(precision)) as u32, plain.grid[1], plain.grid[2]],
             threads: 32 * Tile::warps(precision) as u32,

@@ -582,7 +582,7 @@ fn attention_times(
     let o = Operands { plan: &plan, bank: &bank, policy, facts, step };
     let attention = Attention { heads, scale, mask, relative: None, bias: false, follows_weights: true };
     let plain = attention.plain(&o);
-    let tiles = Tile::ALL.iter().filter(|t| d <= t.width).map(|t| t.on(plain.clone(), precision));
+    let tiles = Tile::ALL.iter().filter(|t| d <= t.width).map(|t| t.on(plain.clone(), precision, DType::F32));
     [plain.clone(), attention.work(&o)]
         .into_iter()
         .chain(tiles)

@@ -551,14 +551,17 @@ mod tests {
 
     #[test]
     fn attention_of_many_queries_is_rounded_only_where_the_op_says_so() {
-        let name = |precision: Precision, follows_weights: bool, queries: usize, arch: u32| {
-            let shape = [1, queries, 512].into();
-            let x = ValueInfo { dtype: DType::F32, shape, buffer: None };
+        let of_keys = |keys: DType, precision: Precision, follows_weights: bool, queries: usize, arch: u32| {
+            let info = |dtype| ValueInfo { dtype, shape: [1, queries, 512].into(), buffer: None };
+            let (q, k) = (info(DType::F32), info(keys));
             let mask = AttentionMask::None;
             let op =
                 Op::Attention { heads: 8, scale: 1.0, mask, relative: None, bias: false, follows_weights };
             let policy = PrecisionPolicy::uniform(precision);
-            kernel_name(&op, &[&x, &x, &x], &Fused::default(), &policy, &facts(arch)).expect("has a kernel")
+            kernel_name(&op, &[&q, &k, &k], &Fused::default(), &policy, &facts(arch)).expect("has a kernel")
+        };
+        let name = |precision, follows_weights, queries, arch| {
+            of_keys(DType::F32, precision, follows_weights, queries, arch)
         };
         for (precision, rounded) in [
             (Precision::F32, "attention-mma"),
@@ -572,6 +575,10 @@ mod tests {
             assert_eq!(name(precision, false, 700, 90), "attention-mma");
             assert_eq!(name(precision, true, 100, 90), "attention", "few queries");
             assert_eq!(name(precision, true, 700, 75), "attention", "an old GPU");
+            assert_eq!(of_keys(DType::F16, precision, false, 700, 90), "attention-mma-cached-f16");
+            assert_eq!(of_keys(DType::BF16, precision, false, 700, 90), "attention-mma-cached-bf16");
+            assert_eq!(of_keys(DType::BF16, precision, true, 700, 90), "attention-bf16", "rounded queries");
+            assert_eq!(of_keys(DType::Q8_0, precision, false, 700, 90), "attention-q8_0");
         }
     }
 

@@ -16,7 +16,7 @@ fn fits(dtype: DType, kv_heads: usize, d: usize) -> bool {
 
 /// Attention over a cache. Keys after the queries may be anything.
 pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
-    let sizes: [Sizes; 16] = [
+    let sizes: [Sizes; 20] = [
         [1, 1, 1, 1, 1, 2],
         [1, 1, 1, 2, 1, 32],
         [1, 1, 300, 16, 2, 128], // a frame of the talker
@@ -33,6 +33,10 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
         [2, 26, 60, 4, 2, 17],
         [1, 1, 50, 8, 2, 96],
         [2, 4, 9, 2, 1, 64],
+        [1, 150, 300, 16, 2, 128], // a long prompt
+        [16, 20, 70, 16, 2, 128],  // prompts of a batch
+        [2, 140, 200, 4, 1, 64],
+        [7, 39, 100, 2, 1, 48],
     ];
     for dtype in DType::COMPACT {
         for s in sizes {

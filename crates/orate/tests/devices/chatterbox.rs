@@ -4,9 +4,9 @@
 #![cfg(any(feature = "cuda", feature = "gpu"))]
 
 use crate::common::raw;
-use crate::qwen3::{bench, clear, open as open_device};
+use crate::qwen3::{bench, clear, kv_on_gpus, open as open_device};
 use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision};
-use orate_graph::{CacheFormat, DType, Graph, Memory, Plan};
+use orate_graph::{DType, Graph, Memory, Plan};
 use orate_models::chatterbox::flow_encoder::{FRAME_LENGTHS, Rows};
 use orate_models::chatterbox::{Files, estimator, t3};
 use orate_testing::checkpoints::{write_chatterbox, write_chatterbox_as};
@@ -129,7 +129,8 @@ fn bench_of_a_code() {
             let device = open_device(device, Precision::Bf16);
             for batch in [1, 4, 16, 32, 64] {
                 let mut graph = Graph::new("frame");
-                let sizes = t3::CacheSizes { batch, capacity: 1024, kv: CacheFormat::F32, watched: false };
+                let kv = kv_on_gpus(Precision::Bf16);
+                let sizes = t3::CacheSizes { batch, capacity: 1024, kv, watched: false };
                 t3::frame(&mut graph, &config, sizes).expect("consistent");
                 let start = |memory: &mut dyn Memory, plan: &Plan| {
                     clear(memory, plan);

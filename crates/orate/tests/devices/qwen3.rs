@@ -430,9 +430,10 @@ fn bench_of_the_talker() {
         for &precision in formats {
             let device = open(choice, precision);
             let what = |what: &str| format!("{} {precision}: {what}", device.describe());
+            let kv = kv_on_gpus(precision);
             let frame = |batch: usize| {
                 let mut graph = Graph::new("frame");
-                let sizes = CacheSizes { batch, capacity, kv: CacheFormat::F32 };
+                let sizes = CacheSizes { batch, capacity, kv };
                 frame::build(&mut graph, &config.talker_config, sizes, 64).expect("consistent");
                 graph
             };
@@ -454,13 +455,21 @@ fn bench_of_the_talker() {
                 let prompt = prefill_graph(&config, 1024, rows);
                 bench(&what(&format!("a prompt of {rows} rows")), &*device, prompt, clear);
             }
-            for batch in [1, 16] {
+            for batch in [1, 16, 64].into_iter().filter(|batch| *batch <= most) {
                 let mut prompts = Graph::new("prefill");
-                let sizes = CacheSizes { batch, capacity: 64, kv: CacheFormat::F32 };
+                let sizes = CacheSizes { batch, capacity: 64, kv };
                 talker::prefill(&mut prompts, &config.talker_config, sizes, 32).expect("consistent");
                 bench(&what(&format!("{batch} prompts of 32 rows")), &*device, prompts, clear);
             }
         }
+    }
+}
+
+/// Format of keys and values that engines choose on GPUs for rounded weights.
+pub(super) fn kv_on_gpus(weights: Precision) -> CacheFormat {
+    match weights {
+        Precision::Bf16 => CacheFormat::Bf16,
+        _ => CacheFormat::F16,
     }
 }
 
