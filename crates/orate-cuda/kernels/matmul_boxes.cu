@@ -12,8 +12,8 @@ struct alignas(64) Tensor {
     u64 words[16];
 };
 
-// Of weights a box has a piece of K for 128 channels, in the order of `matmul.cu`; of x it has a piece of the
-// rows of a block, in the order of `chunk_at`.
+// Of weights a box has a piece of K for 128 channels, in the order of `matmul.cu`, or for 64 of each part if
+// they are gated; of x it has a piece of the rows of a block, in the order of `chunk_at`.
 struct RowsArgs {
     Tensor w, x;
     Args a;
@@ -65,9 +65,12 @@ DEVICE void product_of_many(const RowsArgs& all) {
     u32 empty = full + 8 * STAGES;
 
     auto bring_weights = [&](int piece, int i) {
-        int channels = blockIdx.x * (OF_BLOCK / CHANNELS);
+        int channels = blockIdx.x * (OF_BLOCK / CHANNELS) >> a.gated;
+        u32 to = begin + i * STAGE;
         announce(full + 8 * i, STAGE);
-        copy_box(begin + i * STAGE, all.w, 0, piece * STEPS, channels, full + 8 * i);
+        copy_box(to, all.w, 0, piece * STEPS, channels, full + 8 * i);
+        if (a.gated)
+            copy_box(to + WEIGHTS / 2, all.w, 0, piece * STEPS, channels + a.first / CHANNELS, full + 8 * i);
     };
     auto bring_rows = [&](int piece, int i) {
         copy_box(begin + i * STAGE + WEIGHTS, all.x, piece * PIECE, start, 0, full + 8 * i);

@@ -224,11 +224,14 @@ pub(crate) const ROWS: [&str; 4] = [
     "matmul_warpgroup_rows_144",
 ];
 
+/// The same by 256 of K, whose results are stored in 16 bits: without activation, and with GELU.
+pub(crate) const STATIONARY: [&str; 2] = ["matmul_warpgroup_stationary", "matmul_warpgroup_stationary_gelu"];
+
 /// Kernels of the program for warpgroups.
-const WARPGROUPS: [&str; 15] = {
+const WARPGROUPS: [&str; 17] = {
     let ([[a, b], [c, d], [e, f]], [g, h], [i, j, k, l]) = (WARPGROUP, WARPGROUP_FAR, ROWS);
-    let [m, n, o] = WARPGROUP_NORMED;
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
+    let ([m, n, o], [p, q]) = (WARPGROUP_NORMED, STATIONARY);
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]
 };
 
 /// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of
@@ -516,7 +519,9 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
     };
     let tall = program(tall_program(precision), with!("matmul_tall.cu"), &[TALL]);
     let wide = program(wide_program(precision), with!("matmul_wide.cu"), WIDE.as_flattened());
-    let of_warpgroups = with!("wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu" | "matmul_boxes.cu");
+    let of_warpgroups = with!(
+        "wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu" | "matmul_boxes.cu" | "matmul_stationary.cu"
+    );
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
     let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);
     let layers = concat!(

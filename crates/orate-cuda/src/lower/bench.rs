@@ -4,8 +4,8 @@
 
 use super::attention::{Attention, Tile};
 use super::cuts::{
-    Block, CHANNELS, Kind, Sizes, Tiling, WARPS, blocks, blocks_of_very_many, estimate, product_shared,
-    tiling,
+    Block, CHANNELS, Kind, Sizes, Stationary, Tiling, WARPS, blocks, blocks_of_very_many, estimate,
+    product_shared, tiling,
 };
 use super::matmul::{HALVES, NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product, stay_in_cache};
 use super::operands::Operands;
@@ -219,6 +219,8 @@ fn blocks_of_many_rows() {
         (2304, 1, 512, 2048),
         (2304, 1, 2048, 512),
         (3000, 1, 512, 2048),
+        (5632, 1, 256, 1536),
+        (5632, 1, 256, 1024),
         (22_528, 1, 256, 1536),
         (22_528, 1, 256, 1024),
         (22_528, 1, 1024, 256),
@@ -247,9 +249,15 @@ fn blocks_of_many_rows() {
                 (work, block.time)
             };
             let others = blocks(precision, sizes, kind, &context.facts).map(of);
+            let stationary =
+                Stationary::of(sizes, &context.facts).filter(|_| !kind.convolves).map(|kernel| {
+                    let mut work = kernel.instead_of(tile.clone(), sizes);
+                    work.program = "matmul_warpgroup-bf16";
+                    (work, kernel.time)
+                });
             let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);
             print!("  {precision}");
-            for (work, estimated) in [(tile.clone(), estimated)].into_iter().chain(others) {
+            for (work, estimated) in [(tile.clone(), estimated)].into_iter().chain(others).chain(stationary) {
                 let weights = |i: u64| buffers[1].pointer() + (i % 32) * (16 << 20);
                 let arguments = (0..32).map(|i| {
                     let mut work = work.clone();

@@ -487,6 +487,50 @@ impl Rows {
     }
 }
 
+/// For `kernels/matmul_stationary.cu`: K, channels of a block, rows of a tile, and tiles in shared memory.
+const STATIONARY_K: usize = 256;
+/// See [`STATIONARY_K`].
+const STATIONARY_SIDE: usize = 128;
+/// See [`STATIONARY_K`].
+const STATIONARY_TILES: usize = 3;
+/// Microseconds of a launch, and of a tile.
+const STATIONARY_TIME: (f64, f64) = (3.5, 1.65);
+
+/// The kernel for very many rows by so few of K that weights stay in registers.
+pub(super) struct Stationary {
+    /// Blocks for each [`STATIONARY_SIDE`] channels, which share the rows.
+    pub blocks: usize,
+    pub threads: usize,
+    /// Shared memory in bytes.
+    pub shared: usize,
+    /// Channels and rows of a box of results.
+    pub part: [usize; 2],
+    /// Estimated microseconds.
+    pub time: f64,
+}
+
+impl Stationary {
+    /// That of a matmul of some sizes, if it is supported.
+    pub fn of(sizes: Sizes, facts: &Facts) -> Option<Stationary> {
+        let Sizes { rows, k, n, .. } = sizes;
+        let side = STATIONARY_SIDE;
+        if facts.arch != WARPGROUP_ARCH || k != STATIONARY_K || !n.is_multiple_of(side) {
+            return None;
+        }
+        let tiles = rows.div_ceil(side);
+        let blocks = (facts.multiprocessors as usize / (n / side)).clamp(1, tiles.max(1));
+        let waves = (blocks * n / side).div_ceil(facts.multiprocessors as usize) * tiles.div_ceil(blocks);
+        Some(Stationary {
+            blocks,
+            threads: 2 * WIDE_THREADS,
+            // Tiles of rows, and results of one.
+            shared: 2 * side * (STATIONARY_TILES * k + side) + LINES,
+            part: [side / 2, side],
+            time: STATIONARY_TIME.0 + STATIONARY_TIME.1 * waves as f64,
+        })
+    }
+}
+
 fn tall_block(precision: Precision, sizes: Sizes, reach: usize, facts: &Facts) -> Option<Block> {
     let Sizes { rows, k, n, time, channels, .. } = sizes;
     let x = (TALL_ROWS + reach) * TALL_PIECE * TALL_STAGES;

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Sizes of the kernel: those of Chatterbox's estimator.
 pub(super) const SIZES: FeedForward =
-    FeedForward { rows: [128, 8192], width: 256, taps: 3, attended: 512, hidden: 1024, next: 1536 };
+    FeedForward { rows: [128, 2560], width: 256, taps: 3, attended: 512, hidden: 1024, next: 1536 };
 
 /// Blocks of a cluster, and threads of a block.
 const BLOCKS: u32 = 4;

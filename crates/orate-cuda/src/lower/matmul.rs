@@ -3,16 +3,17 @@
 //! `kernels/conv_warpgroup.cu`.
 
 use super::cuts::{
-    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Tiling, WARPS, WIDE_DEPTH, block_instead, blocks, product_shared,
-    tiling,
+    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Stationary, Tiling, WARPS, WIDE_DEPTH, block_instead, blocks,
+    product_shared, tiling,
 };
 use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::{Elements, Facts, Tensor};
-use crate::kernels::{SNAKE, TENSOR_ARCH, conv_program, product_program, warpgroup_program};
+use crate::kernels::{SNAKE, STATIONARY, TENSOR_ARCH, conv_program, product_program, warpgroup_program};
 use crate::weights::packed_bytes;
 use orate_graph::{
-    ConvGeometry, DType, Edges, Epilogue, Fused, Precision, PrecisionPolicy, Rounding, Shape, Weight,
+    Activation, ConvGeometry, DType, Edges, Epilogue, Fused, Precision, PrecisionPolicy, Rounding, Shape,
+    Weight,
 };
 
 /// Indices, among a matmul's pointers and words, of the weights to prefetch and of their size in bytes; see
@@ -23,6 +24,10 @@ pub(super) const NEXT_BYTES: usize = 10;
 /// Indices of pointers and words of `kernels/matmul.cu`. The last is that of the word that [`halves`]
 /// returns.
 pub(super) const HISTORY: usize = 9;
+/// See [`HISTORY`].
+const OUT: usize = 7;
+/// See [`HISTORY`].
+const ACTIVATION: usize = 8;
 /// See [`HISTORY`].
 pub(super) const NORM: usize = 10;
 /// See [`HISTORY`].
@@ -109,11 +114,31 @@ impl Layout {
             return None;
         }
         if fused.gated {
-            let of_warpgroups = |b: &Block| warpgroup_program(precision) == Some(b.program) && b.stages == 0;
-            let all = blocks(precision, self.sizes, kind, facts).filter(of_warpgroups);
+            // Half of the channels of a block are of each part.
+            let gates = |b: &Block| {
+                warpgroup_program(precision) == Some(b.program) && self.own.is_multiple_of(b.channels / 2)
+            };
+            let all = blocks(precision, self.sizes, kind, facts).filter(gates);
             return all.filter(|_| self.sizes.rows > FEW_ROWS).min_by(|a, b| a.time.total_cmp(&b.time));
         }
         block_instead(self.tiling, precision, self.sizes, kind, facts)
+    }
+
+    /// Whether `kernels/matmul_stationary.cu` supports what is fused. A box of results is of one part.
+    fn suits_stationary(&self, e: &Epilogue, fused: &Fused) -> bool {
+        let is_alike = |part: &Weight| part.shape().last() == self.own;
+        let is_known = match e.activation {
+            None => true,
+            Some(Activation::Gelu) => fused.parts.is_empty(),
+            _ => false,
+        };
+        let is_plain = !e.residual && !fused.gated && fused.norm.is_none() && fused.snake.is_none();
+        is_plain
+            && is_known
+            && fused.row.is_none()
+            && !self.kind.convolves
+            && self.own.is_multiple_of(WIDE_DEPTH)
+            && fused.parts.iter().all(is_alike)
     }
 }
 
@@ -190,8 +215,38 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let numbers = [activation, table_rows as u32, own, gated, bits(eps), zeros, halves];
     let work = product(precision, layout.source, layout.tiling, pointers, sizes, numbers);
     match layout.block(precision, fused, o.dtype(0).is_compact(), o.facts) {
-        Some(block) => in_block(work, block, sizes),
+        Some(block) => {
+            let stores_halves = o.dtype(0).is_compact() && o.out_type().is_compact();
+            let stationary = Stationary::of(sizes, o.facts).filter(|kernel| kernel.time < block.time);
+            let is_able = stores_halves && warpgroup_program(precision) == Some(block.program);
+            match stationary.filter(|_| is_able && layout.suits_stationary(e, fused)) {
+                Some(kernel) => kernel.instead_of(in_block(work, block, sizes), sizes),
+                None => in_block(work, block, sizes),
+            }
+        }
         None => work,
+    }
+}
+
+impl Stationary {
+    /// This kernel for the matmul of `work`, which another kernel of warpgroups would compute.
+    pub fn instead_of(&self, work: Work, sizes: Sizes) -> Work {
+        let Sizes { rows, k, n, .. } = sizes;
+        let [channels, tile] = self.part;
+        let width = work.words[FIRST] as usize;
+        let x = Tensor { sizes: [k, rows, 1], part: [WIDE_DEPTH, tile, 1], elements: Elements::Lines };
+        let out =
+            Tensor { sizes: [width, rows, n / width], part: [channels, tile, 1], elements: Elements::Lines };
+        let has_activation = work.words[ACTIVATION] != activation_number(None);
+        Work {
+            function: STATIONARY[usize::from(has_activation)],
+            grid: [(n / (2 * channels)) as u32, self.blocks as u32, 1],
+            threads: self.threads as u32,
+            shared: self.shared as u32,
+            cluster: 1,
+            tensors: vec![(0, x), (OUT, out)],
+            ..work
+        }
     }
 }
 
@@ -253,7 +308,7 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
         // Of 32 channels and 16 of K, weights are 256 words.
         let weights = Tensor {
             sizes: [256, sizes.k / 16, sizes.n.div_ceil(CHANNELS)],
-            part: [256, WIDE_DEPTH / 16, block.channels / CHANNELS],
+            part: [256, WIDE_DEPTH / 16, block.channels / CHANNELS >> work.words[GATED]],
             elements: Elements::Words,
         };
         let x = Tensor {

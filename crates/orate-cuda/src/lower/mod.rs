@@ -551,7 +551,11 @@ mod tests {
 
     #[test]
     fn attention_of_many_queries_is_rounded_only_where_the_op_says_so() {
-        let of_keys = |keys: DType, precision: Precision, follows_weights: bool, queries: usize, arch: u32| {
+        let of_keys = |keys: DType,
+                       precision: Precision,
+                       follows_weights: bool,
+                       queries: usize,
+                       arch: u32| {
             let info = |dtype| ValueInfo { dtype, shape: [1, queries, 512].into(), buffer: None };
             let (q, k) = (info(DType::F32), info(keys));
             let mask = AttentionMask::None;

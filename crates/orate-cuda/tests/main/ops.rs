@@ -120,6 +120,8 @@ fn products_of_many_rows() -> Vec<Case> {
             let (y, v) = (g.mul(q, k)?, g.matmul(v, w(256, 512))?);
             g.add(y, v)
         }),
+        case("gates", [1, 1500, 512], &|g, x| gates(g, x, 704)),
+        case("gates of half a block", [1, 300, 128], &|g, x| gates(g, x, 96)),
         case("few rows of many channels", [1, 129, 1024], &|g, x| {
             let y = g.linear(x, w(1024, 200), bias(200))?;
             g.activate(y, Activation::GeluTanh)
@@ -148,6 +150,15 @@ fn products_of_many_rows() -> Vec<Case> {
             g.conv1d_after(history, x, w(7 * 32, 200), ConvGeometry::streaming(7, 3))
         }),
     ]
+}
+
+/// A feed-forward of `hidden` gates.
+fn gates(g: &mut Graph, x: Value, hidden: usize) -> Result<Value> {
+    let c = g.shape(x).last();
+    let [gate, up] = ["gate", "up"].map(|name| g.matmul(x, matrix(name, c, hidden)));
+    let gate = g.activate(gate?, Activation::Silu)?;
+    let y = g.mul(gate, up?)?;
+    g.matmul(y, matrix("down", hidden, c))
 }
 
 fn snake(g: &mut Graph, x: Value, name: &str) -> Result<Value> {
@@ -222,7 +233,8 @@ fn values_of_16_bits() {
             plan.steps().iter().filter(is).count()
         };
         assert_eq!(of_attention(&positioned[0]), usize::from(has_warpgroups), "{precision}");
-        let mut cases: Vec<Case> = [[2, 700], [1, 300], [5, 193], [1, 129], [4, 600]].map(transformer).into();
+        let mut cases: Vec<Case> =
+            [[2, 700], [1, 300], [5, 193], [1, 129], [4, 600], [13, 501]].map(transformer).into();
         assert!(!has_warpgroups || stored(&cases[0]) == 10, "norms, joined matmuls, attention, hidden");
         let runs = |case: &Case| {
             let plan = Plan::compile(case.graph.clone(), &device).expect("all ops have kernels");
