@@ -44,13 +44,6 @@ struct Eight {
     float4 of[2];
 };
 
-// 2 to the power of x, 0 for −∞.
-DEVICE float two_to(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 DEVICE float4 scaled(float4 v, float by) { return make_float4(v.x * by, v.y * by, v.z * by, v.w * by); }
 
 // sum + by · v
@@ -79,7 +72,7 @@ DEVICE float4 joined(
     total = 0.0f;
     for (int i = 0; i < count; i++) {
         const float* part = parts + i * stride;
-        float m = part[128], e = m == -INFINITY ? 0.0f : two_to(m - largest);
+        float m = part[128], e = m == -INFINITY ? 0.0f : power_of_two(m - largest);
         total += e * part[129];
         if (is) sum = added(sum, e, ((const float4*)part)[lane]);
     }
@@ -289,13 +282,13 @@ DEVICE void decode(const Args& a) {
                 now = fmaxf(now, score[i]);
             }
             // Without keys so far, weights are 2 to the power of −∞ − 0.
-            float center = now == -INFINITY ? 0.0f : now, old = two_to(largest[g] - center);
+            float center = now == -INFINITY ? 0.0f : now, old = power_of_two(largest[g] - center);
             total[g] *= old, largest[g] = now;
 #pragma unroll
             for (int j = 0; j < 2; j++) acc[g].of[j] = scaled(acc[g].of[j], old);
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                float p = two_to(score[i] - center);
+                float p = power_of_two(score[i] - center);
                 total[g] += p;
 #pragma unroll
                 for (int j = 0; j < 2; j++) acc[g].of[j] = added(acc[g].of[j], p, widened(v[i][j]));
@@ -310,7 +303,7 @@ DEVICE void decode(const Args& a) {
             float other = __shfl_xor_sync(0xffffffffu, largest[g], step);
             float sum = __shfl_xor_sync(0xffffffffu, total[g], step), now = fmaxf(largest[g], other);
             float center = now == -INFINITY ? 0.0f : now;
-            float own = two_to(largest[g] - center), its = two_to(other - center);
+            float own = power_of_two(largest[g] - center), its = power_of_two(other - center);
             largest[g] = now, total[g] = own * total[g] + its * sum;
 #pragma unroll
             for (int j = 0; j < 2; j++) {

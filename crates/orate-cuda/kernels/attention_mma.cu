@@ -226,13 +226,6 @@ struct Copy {
 };
 #endif
 
-// 2^x; the smallest results become 0.
-DEVICE float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // Four channels of a query from `e` on, rotated.
 DEVICE float4 query(const Args& a, const float* q, const float* table, int e) {
     if (e >= a.d) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -346,12 +339,12 @@ DEVICE void attention(const Args& a) {
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
             // If no key was seen yet, any finite number avoids ∞ − ∞.
-            float base = most == -INFINITY ? 0.0f : most, old = power(largest[r] - base), sum = 0.0f;
+            float base = most == -INFINITY ? 0.0f : most, old = power_of_two(largest[r] - base), sum = 0.0f;
 #pragma unroll
             for (int j = 0; j < TILES; j++)
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
-                    score[j][2 * r + c] = power(score[j][2 * r + c] - base);
+                    score[j][2 * r + c] = power_of_two(score[j][2 * r + c] - base);
                     sum += score[j][2 * r + c];
                 }
             total[r] = total[r] * old + sum;
@@ -392,7 +385,7 @@ DEVICE void attention(const Args& a) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float now = fmaxf(largest[r], partial[r * STRIDE]), base = now == -INFINITY ? 0.0f : now;
-            float own = power(largest[r] - base), other = power(partial[r * STRIDE] - base);
+            float own = power_of_two(largest[r] - base), other = power_of_two(partial[r * STRIDE] - base);
             total[r] = own * total[r] + other * partial[(2 + r) * STRIDE];
 #pragma unroll
             for (int n = 0; n < D / 8; n++)

@@ -25,13 +25,6 @@ DEVICE void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" :: "n"(COUNT) : "memory");
 }
 
-// 2^x; the smallest results become 0.
-DEVICE float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 template <bool BIASED>
 DEVICE void attend(const Args& a) {
     extern __shared__ float4 shared4[];
@@ -142,12 +135,12 @@ DEVICE void attend(const Args& a) {
             most = fmaxf(largest[r], most * scale);
             // Any finite number avoids ∞ − ∞.
             float base = most == -INFINITY ? 0.0f : most, sum = 0.0f;
-            old[r] = power(largest[r] - base);
+            old[r] = power_of_two(largest[r] - base);
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                 for (int c = 2 * r; c < 2 * r + 2; c++) {
-                    scores[j][c] = power(fmaf(scores[j][c], scale, -base));
+                    scores[j][c] = power_of_two(fmaf(scores[j][c], scale, -base));
                     sum += scores[j][c];
                 }
             total[r] = total[r] * old[r] + sum;

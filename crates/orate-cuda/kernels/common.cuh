@@ -37,6 +37,13 @@ DEVICE void bring_near(const char* from, u32 bytes) {
 #endif
 }
 
+// 2^x; results below 2⁻¹²⁶ become 0.
+DEVICE float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // x/2 · (1 + erf(x/√2)), as max(x, 0) − |x|/2 · erfc(|x|/√2): no cancellation on either side. The tail is a
 // power of two with the polynomial of orate-cpu's kernels/vecmath.rs.
 DEVICE float gelu(float x) {
@@ -49,7 +56,7 @@ DEVICE float gelu(float x) {
     q = fmaf(q, a, 0.05249618f);
     q = fmaf(q, a, 0.4592082f);
     q = fmaf(q, a, 1.1511052f);
-    return fmaf(-0.5f * a, exp2f(-a * q), x < 0.0f ? 0.0f : x);
+    return fmaf(-0.5f * a, power_of_two(-a * q), x < 0.0f ? 0.0f : x);
 }
 
 // sin(x + shift · π): the sine for 0, the cosine for ½. The multiple of π is subtracted in two parts; the

@@ -12,7 +12,7 @@
 //! Official class: `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`. Weights below
 //! `talker.code_predictor`.
 
-use super::config::TalkerConfig;
+use super::config::{TalkerConfig, TransformerConfig};
 use super::transformer;
 use crate::blocks::Scope;
 use orate_graph::{Draw, Graph, GraphError, Op, Rows, SampleRules, Value};
@@ -45,6 +45,7 @@ pub fn build(
     let mut cache =
         transformer::declare_cache(g, "predictor", &p.transformer, [batch, p.num_code_groups], None)?;
     let mut rows = g.concat(&[hidden, first], 1)?;
+    let positions = positions(g, &p.transformer, p.num_code_groups)?;
     let mut at = 0;
     let mut sum = first;
     let mut codes = vec![];
@@ -52,8 +53,12 @@ pub fn build(
         let time = g.shape(rows).dims()[1];
         let x = if d == own { rows } else { w.linear(g, rows, "small_to_mtp_projection", [d, own])? };
         let tap = format!("predictor_pass{book}_layer");
-        let x =
-            transformer::layers(g, &w.at("model"), &p.transformer, x, (&mut cache, Rows::From(at)), &tap)?;
+        let position = match time {
+            1 => g.slice(positions, 0, at, 1)?,
+            _ => g.rope_table(p.transformer.rope_theta, time, p.transformer.head_dim, Rows::From(at))?,
+        };
+        let at_rows = (&mut cache, Rows::From(at), position);
+        let x = transformer::layers(g, &w.at("model"), &p.transformer, x, at_rows, &tap)?;
         at += time;
         let x = if time == 1 { x } else { g.slice(x, 1, time - 1, 1)? };
         let logits = g.matmul(x, w.matrix(&format!("lm_head.{book}"), own, p.vocab_size))?;
@@ -71,6 +76,12 @@ pub fn build(
         codes.push(code);
     }
     Ok((codes, sum))
+}
+
+/// Rotary tables of a row at each position, `[T, 2, 1, Dh/2]`: made once for all passes.
+fn positions(g: &mut Graph, c: &TransformerConfig, time: usize) -> Result<Value> {
+    let table = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?; // [1, 2, T, Dh/2]
+    g.permute(table, &[2, 1, 0, 3])
 }
 
 /// Rows of the table of code `book` + 1: ids `[B, T]` → `[B, T, D]`.

@@ -61,7 +61,8 @@ pub(super) fn read(
 ) -> Result<(Value, Value), GraphError> {
     let w = Scope::new("talker");
     let d = c.transformer.hidden_size;
-    let at = (cache, Rows::At(position));
+    let (theta, width, first) = (c.transformer.rope_theta, c.transformer.head_dim, Rows::At(position));
+    let at = (cache, first, g.rope_table(theta, g.shape(rows).dims()[1], width, first)?);
     let x = transformer::layers(g, &w.at("model"), &c.transformer, rows, at, tap)?; // [B, T, D]
     let hidden = match last {
         Some(last) => g.row_at(x, last)?,

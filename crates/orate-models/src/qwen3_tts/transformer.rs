@@ -27,18 +27,17 @@ pub fn declare_cache(
     Cache::declare(g, name, c.num_hidden_layers, shape, format)
 }
 
-/// All layers and the final norm: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, and each row sees
-/// those of the cache up to its own. With taps on, layer i is recorded as `<tap>{i}`.
+/// All layers and the final norm: `[B, T, D]` → `[B, T, D]`. Row 0 stands at `first`, with rotary `positions`
+/// from there on, and each row sees those of the cache up to its own. With taps on, layer i is recorded as
+/// `<tap>{i}`.
 pub fn layers(
     g: &mut Graph,
     w: &Scope<'_>,
     c: &TransformerConfig,
     x: Value,
-    (cache, first): (&mut Cache, Rows),
+    (cache, first, positions): (&mut Cache, Rows, Value),
     tap: &str,
 ) -> Result<Value> {
-    let time = g.shape(x).dims()[1];
-    let positions = g.rope_table(c.rope_theta, time, c.head_dim, first)?;
     let mut x = x;
     for (i, kept) in cache.layers().enumerate() {
         let w = w.at(&format!("layers.{i}"));
