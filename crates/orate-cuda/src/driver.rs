@@ -721,6 +721,11 @@ impl Event {
         Self::with_flags(context, flags)
     }
 
+    /// Creates an event for which other streams wait.
+    pub fn to_wait_for(context: &Arc<Context>) -> Result<Event, DeviceError> {
+        Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
+    }
+
     fn with_flags(context: &Arc<Context>, flags: u32) -> Result<Event, DeviceError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();

@@ -77,6 +77,8 @@ pub(crate) struct CudaMemory {
     /// the event on which it sleeps, once there is one.
     sleeps: bool,
     done: Option<Event>,
+    /// The event of [`CudaMemory::reached`], once there is one.
+    reached: Option<Event>,
     later: Pending<Later>,
     pub counters: Counters,
 }
@@ -102,6 +104,7 @@ impl CudaMemory {
             pinned: Pinned::empty(context),
             sleeps: !urgent,
             done: None,
+            reached: None,
             later: Pending::default(),
             counters: Counters::default(),
         }
@@ -123,6 +126,18 @@ impl CudaMemory {
     /// The stream, if it was asked for before.
     fn made_stream(&self) -> Option<&Stream> {
         self.streams[usize::from(self.urgent)].as_ref()
+    }
+
+    /// An event that stands for all that was submitted so far. To wait for it is to wait for what it stands
+    /// for then, so one is enough: creating them takes longer than anything else of a copy.
+    fn reached(&mut self) -> Result<&Event, DeviceError> {
+        self.stream()?;
+        let event = match self.reached.take() {
+            Some(event) => event,
+            None => Event::to_wait_for(&self.core.context)?,
+        };
+        event.record(self.made_stream().expect("made above"))?;
+        Ok(self.reached.insert(event))
     }
 
     /// Allocates device memory and counts it.
@@ -537,9 +552,7 @@ impl Memory for CudaMemory {
         }
         // Each stream waits for the other: this one for the source, and that one before it writes there
         // again.
-        let (ready, done) = (Event::new(&self.core.context)?, Event::new(&self.core.context)?);
-        ready.record(from.stream()?)?;
-        self.stream()?.wait_for(&ready)?;
+        self.stream()?.wait_for(from.reached()?)?;
         let moves: Vec<Move> = parts
             .iter()
             .filter_map(|part| {
@@ -552,8 +565,7 @@ impl Memory for CudaMemory {
         let core = self.core.clone();
         // SAFETY: both buffers have these elements, and belong to different memories.
         unsafe { copies::copy(&core, self.stream()?, &moves)? };
-        done.record(self.stream()?)?;
-        from.stream()?.wait_for(&done)
+        from.stream()?.wait_for(self.reached()?)
     }
 
     fn wait(&mut self) -> Result<(), DeviceError> {
@@ -589,7 +601,7 @@ impl Memory for CudaMemory {
             return Ok(());
         }
         // What is under way comes first.
-        let ready = Event::new(&self.core.context)?;
+        let ready = Event::to_wait_for(&self.core.context)?;
         ready.record(self.streams[before].as_ref().expect("checked above"))?;
         self.stream()?.wait_for(&ready)
     }
