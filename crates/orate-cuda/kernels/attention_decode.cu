@@ -5,7 +5,7 @@
 // once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
 // A cluster of blocks has one key/value head. LANES threads, half or a quarter of a warp, have every n-th
-// key, and each of them eight channels. They keep maximum, sum and weighted values, which are combined in the
+// key, and each of them eight channels: of 16 bits neighbors, if D is a multiple of eight. They keep maximum, sum and weighted values, which are combined in the
 // order of threads, then of warps and blocks. The assignment of keys depends on their index alone.
 //
 // `decode_heads` first computes what `heads.cu` would: norms and rotary positions of queries, and of the new
@@ -39,7 +39,7 @@ struct Args {
 // Floats of a partial result of one head of q: values, maximum, sum.
 #define KEPT 132
 
-// Channels of a thread: four at 4 · lane, and four at 4 · (lane + LANES).
+// Channels of a thread: twice four.
 struct Eight {
     float4 of[2];
 };
@@ -97,12 +97,8 @@ DEVICE float4 new_head(const Args& a, int b, int head, float4 weight) {
     return v;
 }
 
-// The same for every LANES threads.
-template <int LANES>
-DEVICE Eight spread(float4 v) {
-    int lane = threadIdx.x % LANES;
-    return Eight{of_lane(v, lane), of_lane(v, lane + LANES)};
-}
+// The same for threads that have two of these fours.
+DEVICE Eight spread(float4 v, const int (&four)[2]) { return Eight{of_lane(v, four[0]), of_lane(v, four[1])}; }
 
 // Reads from the second-level cache: what is read before `wait_for_previous` may be old in the first one.
 DEVICE u32 near_word(const void* at) {
@@ -120,6 +116,12 @@ DEVICE u16 near_half(const void* at) {
 DEVICE uint2 near_two(const void* at) {
     uint2 x;
     asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+    return x;
+}
+
+DEVICE uint4 near_words(const void* at) {
+    uint4 x;
+    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(at));
     return x;
 }
 
@@ -186,8 +188,10 @@ DEVICE void decode(const Args& a) {
     u32 blocks = cluster_blocks(), rank = cluster_rank();
     int thread = threadIdx.x % 32, lane = thread % LANES, which = thread / LANES, warp = threadIdx.x / 32;
     int kv_heads = a.heads / GROUP, head = blockIdx.x % kv_heads, b = blockIdx.x / kv_heads;
-    // Of the first and second four channels.
-    bool is[2] = {lane < a.d / 4, lane + LANES < a.d / 4};
+    // Its fours of channels.
+    bool neighbors = (CACHE == 1 || CACHE == 2) && a.d % 8 == 0;
+    int four[2] = {neighbors ? 2 * lane : lane, neighbors ? 2 * lane + 1 : lane + LANES};
+    bool is[2] = {four[0] < a.d / 4, four[1] < a.d / 4};
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float4 weight[2] = {zero, zero};
     if (HEADS && thread < a.d / 4) {
@@ -198,7 +202,7 @@ DEVICE void decode(const Args& a) {
     if (blocks > 1) cluster_arrive();
     if (!a.early) wait_for_previous();
     int end = min(max(a.first ? (int)near_word(a.first + b) : a.at, 0), a.keys - 1) + 1;
-    int width = kv_heads * a.d, at = head * a.d + 4 * lane;
+    int width = kv_heads * a.d, at[2] = {head * a.d + 4 * four[0], head * a.d + 4 * four[1]};
 #if CACHE
     u32 bytes = kept_bytes(CACHE, width);
 #else
@@ -210,20 +214,25 @@ DEVICE void decode(const Args& a) {
     // Keys of the cache; with `decode_heads` the last one is not there yet.
     int count = HEADS ? end - 1 : end;
     Stored k[AHEAD][2], v[AHEAD][2];
-    auto load = [&](int start) {
+    auto load = [&](Stored (&x)[AHEAD][2], const char* rows, int start) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             int key = start + i * parts;
-            const char *of_key = keys + (size_t)key * bytes, *of_value = values + (size_t)key * bytes;
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                bool there = is[j] && key < count;
-                k[i][j] = there ? stored(of_key, width, at + 4 * LANES * j) : nothing();
-                v[i][j] = there ? stored(of_value, width, at + 4 * LANES * j) : nothing();
+            const char* row = rows + (size_t)key * bytes;
+#if CACHE == 1 || CACHE == 2
+            if (neighbors) {
+                bool there = is[0] && key < count;
+                uint4 all = there ? near_words(row + 2 * at[0]) : make_uint4(0, 0, 0, 0);
+                x[i][0] = make_uint2(all.x, all.y), x[i][1] = make_uint2(all.z, all.w);
+                continue;
             }
+#endif
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+                x[i][j] = is[j] && key < count ? stored(row, width, at[j]) : nothing();
         }
     };
-    load(part);
+    load(k, keys, part), load(v, values, part);
     if (a.early) wait_for_previous();
     let_next_start();
 
@@ -232,11 +241,11 @@ DEVICE void decode(const Args& a) {
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
         if (HEADS) {
-            q[g] = spread<LANES>(new_head<0>(a, b, head * GROUP + g, weight[0]));
+            q[g] = spread(new_head<0>(a, b, head * GROUP + g, weight[0]), four);
         } else {
             const float4* row = (const float4*)(a.q + ((size_t)b * a.heads + head * GROUP + g) * a.d);
 #pragma unroll
-            for (int j = 0; j < 2; j++) q[g].of[j] = is[j] ? row[lane + LANES * j] : zero;
+            for (int j = 0; j < 2; j++) q[g].of[j] = is[j] ? row[four[j]] : zero;
         }
 #pragma unroll
         for (int j = 0; j < 2; j++) {
@@ -247,14 +256,13 @@ DEVICE void decode(const Args& a) {
     }
     int last = (u32)(end - 1) % parts;
     if (HEADS && last / TOGETHER == part / TOGETHER) {
-        Eight new_k = spread<LANES>(new_head<1>(a, b, head, weight[1]));
-        Eight new_v = spread<LANES>(new_head<2>(a, b, head, zero));
+        Eight new_k = spread(new_head<1>(a, b, head, weight[1]), four);
+        Eight new_v = spread(new_head<2>(a, b, head, zero), four);
         bool own = last == part;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            int to = at + 4 * LANES * j;
-            new_k.of[j] = kept(keys + (size_t)(end - 1) * bytes, width, to, new_k.of[j], own && is[j]);
-            new_v.of[j] = kept(values + (size_t)(end - 1) * bytes, width, to, new_v.of[j], own && is[j]);
+            new_k.of[j] = kept(keys + (size_t)(end - 1) * bytes, width, at[j], new_k.of[j], own && is[j]);
+            new_v.of[j] = kept(values + (size_t)(end - 1) * bytes, width, at[j], new_v.of[j], own && is[j]);
         }
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
@@ -265,13 +273,19 @@ DEVICE void decode(const Args& a) {
             if (own) largest[g] = score, total[g] = 1.0f, acc[g] = new_v;
         }
     }
+    // Where registers suffice, the next keys and values are on their way as soon as there is room for them.
+    constexpr bool SOON = CACHE == 1 || CACHE == 2;
     for (int start = part; start - which < count; start += AHEAD * parts) {
-        if (start != part) load(start);
+        if (!SOON && start != part) load(k, keys, start), load(v, values, start);
+        float scores[GROUP][AHEAD];
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) scores[g][i] = product(q[g], widened(k[i]));
+        if (SOON) load(k, keys, start + AHEAD * parts);
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
-            float score[AHEAD], now = largest[g];
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) score[i] = product(q[g], widened(k[i]));
+            float(&score)[AHEAD] = scores[g], now = largest[g];
 #pragma unroll
             for (int step = LANES / 2; step > 0; step /= 2)
 #pragma unroll
@@ -294,6 +308,7 @@ DEVICE void decode(const Args& a) {
                 for (int j = 0; j < 2; j++) acc[g].of[j] = added(acc[g].of[j], p, widened(v[i][j]));
             }
         }
+        if (SOON) load(v, values, start + AHEAD * parts);
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g++) {
@@ -315,7 +330,7 @@ DEVICE void decode(const Args& a) {
         if (which == 0) {
 #pragma unroll
             for (int j = 0; j < 2; j++)
-                if (is[j]) ((float4*)to)[lane + LANES * j] = acc[g].of[j];
+                if (is[j]) ((float4*)to)[four[j]] = acc[g].of[j];
             if (lane == 0) to[128] = largest[g], to[129] = total[g];
         }
     }

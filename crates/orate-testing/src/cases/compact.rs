@@ -16,7 +16,7 @@ fn fits(dtype: DType, kv_heads: usize, d: usize) -> bool {
 
 /// Attention over a cache. Keys after the queries may be anything.
 pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
-    let sizes: [Sizes; 20] = [
+    let sizes: [Sizes; 21] = [
         [1, 1, 1, 1, 1, 2],
         [1, 1, 1, 2, 1, 32],
         [1, 1, 300, 16, 2, 128], // a frame of the talker
@@ -37,6 +37,7 @@ pub(super) fn attention(cases: &mut Vec<Case>) -> Result<()> {
         [16, 20, 70, 16, 2, 128],  // prompts of a batch
         [2, 140, 200, 4, 1, 64],
         [7, 39, 100, 2, 1, 48],
+        [2, 1, 45, 4, 2, 20],
     ];
     for dtype in DType::COMPACT {
         for s in sizes {
