@@ -5,8 +5,9 @@
 // once for them. CACHE is the type of k and v (see `cache_rows.cuh`); elements are widened in registers.
 //
 // A cluster of blocks has one key/value head. LANES threads, half or a quarter of a warp, have every n-th
-// key, and each of them eight channels: of 16 bits neighbors, if D is a multiple of eight. They keep maximum, sum and weighted values, which are combined in the
-// order of threads, then of warps and blocks. The assignment of keys depends on their index alone.
+// key, and each of them eight channels: neighbors if they have 16 bits and D is a multiple of eight. They
+// keep maximum, sum and weighted values, which are combined in the order of threads, then of warps and
+// blocks. The assignment of keys depends on their index alone.
 //
 // `decode_heads` first computes what `heads.cu` would: norms and rotary positions of queries, and of the new
 // key. The threads that have that key begin with it, and write it to the cache with its value.
@@ -98,7 +99,9 @@ DEVICE float4 new_head(const Args& a, int b, int head, float4 weight) {
 }
 
 // The same for threads that have two of these fours.
-DEVICE Eight spread(float4 v, const int (&four)[2]) { return Eight{of_lane(v, four[0]), of_lane(v, four[1])}; }
+DEVICE Eight spread(float4 v, const int (&four)[2]) {
+    return Eight{of_lane(v, four[0]), of_lane(v, four[1])};
+}
 
 // Reads from the second-level cache: what is read before `wait_for_previous` may be old in the first one.
 DEVICE u32 near_word(const void* at) {

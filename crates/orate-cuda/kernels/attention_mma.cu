@@ -1,8 +1,8 @@
 // Attention of many queries on tensor cores: the function of `attention.cu`, without relative terms.
 //
 // PRECISION is that of `matmul.cu`, up to 3. Both operands of these matmuls are values: they are rounded to
-// 16 bits on their way to shared memory, or to TF32 (or split in two) in registers. With PRECISION 0, CACHE may
-// be a type of 16 bits of keys and values (see `cache_rows.cuh`), which TF32 holds exactly.
+// 16 bits on their way to shared memory, or to TF32 (or split in two) in registers. With PRECISION 0, keys
+// and values may have 16 bits, which TF32 holds exactly: CACHE is their type (see `cache_rows.cuh`).
 //
 // Each warp has 16 queries of one head, and every SIDESth tile of KEYS keys: with few queries, warps share
 // the keys. A running maximum and sum replace the matrix of scores (online softmax). The next tiles of keys

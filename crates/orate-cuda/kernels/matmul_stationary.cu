@@ -1,11 +1,11 @@
 // Matmuls of very many rows by 256 of K on Hopper, as defined in `matmul.cu`, whose operand and results are
 // stored in 16 bits: `bias`, and GELU or no activation.
 //
-// So short a sum takes less time than what is around it in `matmul_boxes.cu`: a launch of a block, its first
-// copies, and storing its results. Here a block stays for many tiles of rows (weight stationary). Its weights,
-// 64 channels for each of two warpgroups, are in registers. One thread asks for the rows of tiles to come. While
-// a tile is multiplied, results of the one before it are rounded, put into shared memory, and stored by the
-// hardware.
+// So short a sum takes less time than what is around it in `matmul_boxes.cu`: the start of a block, its first
+// copies, and storing its results. Here a block stays for many tiles of rows, and its weights, 64 channels
+// for each of two warpgroups, stay in registers (weight stationary). One thread asks for the rows of tiles to
+// come. While a tile is multiplied, results of the one before it are rounded, put into shared memory, and
+// stored by the hardware.
 
 #if __CUDA_ARCH__ == 900
 
@@ -14,8 +14,8 @@
 #define TILE 128
 #define TILES_AHEAD 3
 
-// Boxes of x have a piece of K of the rows of a tile. Those of results have the 64 channels of a warpgroup; they
-// are [parts, rows, width].
+// Boxes of x have a piece of K of the rows of a tile. Those of results, which are [parts, rows, width], have
+// the 64 channels of a warpgroup.
 struct StationaryArgs {
     Tensor x, out;
     Args a;
@@ -73,11 +73,11 @@ DEVICE void product_by_kept(const StationaryArgs& all) {
     wait_for_previous();
 
     auto bring = [&](int i) {
-        int at = i % TILES_AHEAD;
-        announce(full + 8 * at, STAGE);
+        u32 at = i % TILES_AHEAD, to = begin + at * STAGE, barrier = full + 8 * at;
+        announce(barrier, STAGE);
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++)
-            copy_box(begin + at * STAGE + piece * OF_PIECE, all.x, piece * PIECE, row_of(i), 0, full + 8 * at);
+            copy_box(to + piece * OF_PIECE, all.x, piece * PIECE, row_of(i), 0, barrier);
     };
     if (copies)
         for (int i = 0; i < min(count, TILES_AHEAD); i++) bring(i);

@@ -305,10 +305,11 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
         ..work
     };
     if block.stages > 0 {
+        let parts = 1 + work.words[GATED] as usize;
         // Of 32 channels and 16 of K, weights are 256 words.
         let weights = Tensor {
             sizes: [256, sizes.k / 16, sizes.n.div_ceil(CHANNELS)],
-            part: [256, WIDE_DEPTH / 16, block.channels / CHANNELS >> work.words[GATED]],
+            part: [256, WIDE_DEPTH / 16, block.channels / CHANNELS / parts],
             elements: Elements::Words,
         };
         let x = Tensor {
@@ -348,8 +349,12 @@ pub(super) fn announce(works: &mut [(usize, Work)], facts: &Facts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::TALL;
-    use crate::lower::tests::facts;
+    use crate::kernels::{ROWS, TALL};
+    use crate::lower::lower;
+    use crate::lower::tests::{Imagined, facts};
+    use crate::weights::WeightBank;
+    use orate_graph::{AttentionMask, Graph, Norm, Op, Plan, Value};
+    use orate_testing::RandomWeights;
 
     #[test]
     fn weights_that_stay_in_the_cache_are_prefetched() {
@@ -366,6 +371,65 @@ mod tests {
         };
         assert_eq!(prefetched([1024, 2048, 4096]), [4096, 1024, 2048], "of the second one after each");
         assert_eq!(prefetched([1024, 2048, 6144]), [0, 0, 2048], "the widest with another one is too much");
+    }
+
+    /// Kernels of queries, keys and values of normed rows, and of a feed-forward after them.
+    fn kernels_of_layers(
+        precision: Precision,
+        [rows, width]: [usize; 2],
+        activation: Activation,
+    ) -> Vec<Work> {
+        let mut g = Graph::new("layers");
+        let x = g.input("x", DType::F32, [1, rows, width]).expect("declares");
+        let vector = |name: &str, n: usize| Weight::named(name, [n]);
+        let matrix = |name: &str, k: usize, n: usize| Weight::named(name, [k, n]);
+        let norm = |g: &mut Graph, x: Value| {
+            let (weight, bias) = (vector("norm.weight", width), vector("norm.bias", width));
+            g.layer_norm(x, Norm { weight, bias, eps: 1e-5 }).expect("builds")
+        };
+        let y = norm(&mut g, x);
+        let [q, k, v] = ["q", "k", "v"].map(|name| g.matmul(y, matrix(name, width, 512)).expect("builds"));
+        let (scale, mask, relative) = (0.125, AttentionMask::None, None);
+        let op = Op::Attention { heads: 8, scale, mask, relative, bias: false, follows_weights: true };
+        let y = g.attention(op, q, k, v, None).expect("builds");
+        let y = g.linear(y, matrix("out", 512, width), vector("out.bias", width)).expect("builds");
+        let x = g.add(x, y).expect("builds");
+        let y = norm(&mut g, x);
+        let y = g.linear(y, matrix("up", width, 1024), vector("up.bias", 1024)).expect("builds");
+        let y = g.activate(y, activation).expect("builds");
+        let y = g.linear(y, matrix("down", 1024, width), vector("down.bias", width)).expect("builds");
+        let y = g.add(x, y).expect("builds");
+        g.output("y", y).expect("declares");
+        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
+        let weights = RandomWeights::of_graph(&g, 1);
+        let plan = Plan::compile(g, &target).expect("compiles");
+        let mut bank = WeightBank::default();
+        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+        let works = lower(&plan, &bank, &target.policy, &target.facts);
+        works.into_iter().map(|(_, work)| work).filter(|work| work.program.starts_with("matmul")).collect()
+    }
+
+    #[test]
+    fn few_of_k_and_very_many_rows_leave_weights_in_registers() {
+        let functions = |precision, sizes, activation| {
+            kernels_of_layers(precision, sizes, activation).iter().map(|w| w.function).collect::<Vec<_>>()
+        };
+        for precision in [Precision::F16, Precision::Bf16] {
+            let works = kernels_of_layers(precision, [22_500, 256], Activation::Gelu);
+            let [qkv, out, up, down] = &works[..] else { panic!("{} matmuls", works.len()) };
+            assert_eq!([qkv.function, up.function], STATIONARY, "{precision}");
+            assert!([out, down].iter().all(|w| ROWS.contains(&w.function)), "more of K, results in f32");
+            // Eleven blocks share the rows of 128 of 3 · 512 channels, sixteen those of 1024.
+            assert_eq!([qkv.grid, up.grid], [[12, 11, 1], [8, 16, 1]]);
+            let made = |work: &Work| (work.tensors[1].0, work.tensors[1].1.sizes, work.tensors[1].1.part);
+            assert_eq!(made(qkv), (OUT, [512, 22_500, 3], [64, 128, 1]));
+            assert_eq!(made(up), (OUT, [1024, 22_500, 1], [64, 128, 1]));
+        }
+        let is_any = |functions: Vec<&str>, of: &[&str]| functions.iter().any(|f| of.contains(f));
+        let (bf16, many) = (Precision::Bf16, [22_500, 256]);
+        assert!(!is_any(functions(bf16, [22_500, 320], Activation::Gelu), &STATIONARY), "more of K");
+        assert!(!is_any(functions(Precision::F32, many, Activation::Gelu), &STATIONARY));
+        assert!(!is_any(functions(bf16, many, Activation::Silu), &STATIONARY[1..]), "another activation");
     }
 
     #[test]
