@@ -128,8 +128,8 @@ impl CudaMemory {
         self.streams[usize::from(self.urgent)].as_ref()
     }
 
-    /// An event that stands for all that was submitted so far. To wait for it is to wait for what it stands
-    /// for then, so one is enough: creating them takes longer than anything else of a copy.
+    /// An event that stands for all that was submitted so far. Who waits for it waits for what it stands for
+    /// then, so a memory has one for all copies.
     fn reached(&mut self) -> Result<&Event, DeviceError> {
         self.stream()?;
         let event = match self.reached.take() {

@@ -12,7 +12,7 @@ use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
 use crate::device::CudaDevice;
 use crate::driver::{DeviceBuffer, Event, Launch, Pinned, Stream};
-use crate::kernels::{CLUSTER_ARCH, SNAKE};
+use crate::kernels::{CLUSTER_ARCH, SNAKE, warpgroup_program};
 use crate::weights::WeightBank;
 use orate_graph::{AttentionMask, DType, Graph, Op, Plan, Precision, PrecisionPolicy};
 
@@ -251,9 +251,8 @@ fn blocks_of_many_rows() {
             let others = blocks(precision, sizes, kind, &context.facts).map(of);
             let stationary =
                 Stationary::of(sizes, &context.facts).filter(|_| !kind.convolves).map(|kernel| {
-                    let mut work = kernel.instead_of(tile.clone(), sizes);
-                    work.program = "matmul_warpgroup-bf16";
-                    (work, kernel.time)
+                    let program = warpgroup_program(precision).expect("has 16 bits");
+                    (kernel.launch(Work { program, ..tile.clone() }, sizes), kernel.time)
                 });
             let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);
             print!("  {precision}");

@@ -220,7 +220,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
             let stationary = Stationary::of(sizes, o.facts).filter(|kernel| kernel.time < block.time);
             let is_able = stores_halves && warpgroup_program(precision) == Some(block.program);
             match stationary.filter(|_| is_able && layout.suits_stationary(e, fused)) {
-                Some(kernel) => kernel.instead_of(in_block(work, block, sizes), sizes),
+                Some(kernel) => kernel.launch(Work { program: block.program, ..work }, sizes),
                 None => in_block(work, block, sizes),
             }
         }
@@ -229,8 +229,8 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
 }
 
 impl Stationary {
-    /// This kernel for the matmul of `work`, which another kernel of warpgroups would compute.
-    pub fn instead_of(&self, work: Work, sizes: Sizes) -> Work {
+    /// This kernel for the matmul of `work`, of whose program it is.
+    pub fn launch(&self, work: Work, sizes: Sizes) -> Work {
         let Sizes { rows, k, n, .. } = sizes;
         let [channels, tile] = self.part;
         let width = work.words[FIRST] as usize;
