@@ -68,7 +68,8 @@ DEVICE void multiply(float (*acc)[4], const Left& left, const Right (&right)[4])
             split(step ? right[j].z : right[j].x, b_high[j][0], b_low[j][0]);
             split(step ? right[j].w : right[j].y, b_high[j][1], b_low[j][1]);
         }
-        // The smallest of four products is omitted. Sums that depend on each other are far apart.
+        // The smallest of four products is omitted, and those of keys and values of 16 bits, whose low parts
+        // are zero. Sums that depend on each other are far apart.
 #pragma unroll
         for (int j = 0; j < 4; j++) mma_tf32(acc[j], low, b_high[j][0], b_high[j][1]);
 #if !CACHE
