@@ -1,41 +1,40 @@
-// Matmuls of very many rows by 256 of K on Hopper, as defined in `matmul.cu`, whose operand and results are
-// stored in 16 bits: `bias`, and GELU or no activation.
+// Weight-stationary matmuls with K = 256 on Hopper, as defined in `matmul.cu`. x and the results are stored
+// in 16 bits. The bias is optional, the activation is GELU or none.
 //
-// So short a sum takes less time than what is around it in `matmul_boxes.cu`: the start of a block, its first
-// copies, and storing its results. Here a block stays for many tiles of rows, and its weights, 64 channels
-// for each of two warpgroups, stay in registers (weight stationary). One thread asks for the rows of tiles to
-// come. While a tile is multiplied, results of the one before it are rounded, put into shared memory, and
-// stored by the hardware.
+// With so few steps of K, blocks of `matmul_boxes.cu` spend most of their time on their start, first copies
+// and stores. Here a block loops over tiles of rows and keeps its weights in registers, 64 channels in each
+// of two warpgroups. One thread requests the rows of later tiles. While a tile is multiplied, the results of
+// the previous one are rounded, written to shared memory and stored by the hardware.
 
 #if __CUDA_ARCH__ == 900
 
-// Steps of 16 of K; rows of a tile; tiles of which a block has the rows or waits for them.
+// Steps of 16 of K, rows of a tile, and tiles in shared memory.
 #define KEPT_STEPS 16
 #define TILE 128
 #define TILES_AHEAD 3
 
-// Boxes of x have a piece of K of the rows of a tile. Those of results, which are [parts, rows, width], have
-// the 64 channels of a warpgroup.
+// A box of x is a piece of K of a tile. `out` is [parts, rows, width]; a box of it is the 64 channels of a
+// warpgroup.
 struct StationaryArgs {
     Tensor x, out;
     Args a;
 };
 
-// Stores a box from shared memory. What is beyond the tensor is not stored.
+// Stores a box from shared memory, clipped to the tensor.
 DEVICE void store_box(const Tensor& to, u32 from, int first, int second, int third) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];"
                  :: "l"(&to), "r"(first), "r"(second), "r"(third), "r"(from) : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Four times 8 channels by 8 rows of a warp, to rows of 16 bytes, whose addresses lanes have.
+// Transposes four matrices of 8 channels by 8 rows. Each lane has the address of a row of 16 bytes.
 DEVICE void store_transposed(u32 to, const u32 (&x)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
                  :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
 
 template <int ACTIVATION>
-DEVICE void product_by_kept(const StationaryArgs& all) {
+DEVICE void stationary(const StationaryArgs& all) {
     extern __shared__ float4 shared4[];
     __shared__ u64 barriers[2][TILES_AHEAD];
     const Args& a = all.a;
@@ -46,7 +45,7 @@ DEVICE void product_by_kept(const StationaryArgs& all) {
     u32 begin = (u32)__cvta_generic_to_shared(shared), full = (u32)__cvta_generic_to_shared(barriers);
     u32 empty = full + 8 * TILES_AHEAD;
     int tiles = (a.rows + TILE - 1) / TILE, step = gridDim.y;
-    // Tiles of this block, which has one at least.
+    // Tiles of this block, at least one.
     int count = (tiles - (int)blockIdx.y + step - 1) / step;
     auto row_of = [&](int i) { return ((int)blockIdx.y + i * step) * TILE; };
 
@@ -96,24 +95,24 @@ DEVICE void product_by_kept(const StationaryArgs& all) {
         end_products();
     };
 
-    // Results of this warpgroup; a row is a line.
+    // Results of this warpgroup, a line for each row.
     u32 results = begin + TILES_AHEAD * STAGE + group * OF_RESULTS;
     u32 own = results + lane / 16 * 1024 + chunk_at(lane % 8, warp % 4 * 2 + lane / 8 % 2);
     int width = a.first, first_channel = (blockIdx.x * 2 + group) * 64;
     bool stores = threadIdx.x % 128 == 0;
     auto store_tile = [&](float (&acc)[TILE / 8][4], int i) {
-        // Of the tile before.
+        // Waits for the store of the previous tile.
         if (stores) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
         group_barrier(group, 128);
 #pragma unroll
         for (int j = 0; j < TILE / 8; j += 2) {
             u32 x[4];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int n = 0; n < 2; n++) {
                 float y[4];
 #pragma unroll
-                for (int c = 0; c < 4; c++) y[c] = activated<ACTIVATION>(acc[j + i][c] + bias[c / 2], 0.0f);
-                x[2 * i] = halves(y[0], y[1]), x[2 * i + 1] = halves(y[2], y[3]);
+                for (int c = 0; c < 4; c++) y[c] = activated<ACTIVATION>(acc[j + n][c] + bias[c / 2], 0.0f);
+                x[2 * n] = halves(y[0], y[1]), x[2 * n + 1] = halves(y[2], y[3]);
             }
             store_transposed(own + 1024 * j, x);
         }
@@ -122,11 +121,11 @@ DEVICE void product_by_kept(const StationaryArgs& all) {
         if (stores) store_box(all.out, results, first_channel % width, row_of(i), first_channel / width);
     };
 
-    // Stores the results of tile i while the next one is multiplied: after the last tile, one whose results
-    // nobody reads. Products that are under way at a branch are serialized by the compiler.
+    // Stores the results of tile i while the next tile is multiplied. There is no branch around the matmul,
+    // since the compiler serializes those in flight at a branch: after the last tile its result is ignored.
     auto next_tile = [&](float (&now)[TILE / 8][4], float (&next)[TILE / 8][4], int i) {
         multiply_tile(next, i + 1);
-        // This tile has left its room.
+        // Tile i is multiplied, so its place is free.
         if (copies && i + TILES_AHEAD < count) {
             wait_for_phase(empty + 8 * (i % TILES_AHEAD), i / TILES_AHEAD % 2);
             bring(i + TILES_AHEAD);
@@ -154,7 +153,7 @@ DEVICE void product_by_kept(const StationaryArgs& all) {
 #undef KERNEL
 #define KERNEL(NAME, ACTIVATION) \
     extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant__ StationaryArgs a) { \
-        product_by_kept<ACTIVATION>(a); \
+        stationary<ACTIVATION>(a); \
     }
 
 KERNEL(matmul_warpgroup_stationary, NONE)

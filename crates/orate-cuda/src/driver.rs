@@ -721,7 +721,7 @@ impl Event {
         Self::with_flags(context, flags)
     }
 
-    /// Creates an event for which other streams wait.
+    /// Creates an event that orders streams. It has no time.
     pub fn to_wait_for(context: &Arc<Context>) -> Result<Event, DeviceError> {
         Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
     }

@@ -224,7 +224,7 @@ pub(crate) const ROWS: [&str; 4] = [
     "matmul_warpgroup_rows_144",
 ];
 
-/// The same by 256 of K, whose results are stored in 16 bits: without activation, and with GELU.
+/// Weight-stationary kernels for K = 256, which store 16 bits: without activation, and with GELU.
 pub(crate) const STATIONARY: [&str; 2] = ["matmul_warpgroup_stationary", "matmul_warpgroup_stationary_gelu"];
 
 /// Kernels of the program for warpgroups.

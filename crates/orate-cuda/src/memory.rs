@@ -128,8 +128,8 @@ impl CudaMemory {
         self.streams[usize::from(self.urgent)].as_ref()
     }
 
-    /// An event that stands for all that was submitted so far. Who waits for it waits for what it stands for
-    /// then, so a memory has one for all copies.
+    /// Records an event after all work submitted so far. A stream that waits for an event waits for its last
+    /// record at that time, so one event serves all copies.
     fn reached(&mut self) -> Result<&Event, DeviceError> {
         self.stream()?;
         let event = match self.reached.take() {

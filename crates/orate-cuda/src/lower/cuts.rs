@@ -487,7 +487,7 @@ impl Rows {
     }
 }
 
-/// For `kernels/matmul_stationary.cu`: K, channels of a block, rows of a tile, and tiles in shared memory.
+/// For `kernels/matmul_stationary.cu`: K; channels of a block and rows of a tile; tiles in shared memory.
 const STATIONARY_K: usize = 256;
 /// See [`STATIONARY_K`].
 const STATIONARY_SIDE: usize = 128;
@@ -496,9 +496,9 @@ const STATIONARY_TILES: usize = 3;
 /// Microseconds of a launch, and of a tile.
 const STATIONARY_TIME: (f64, f64) = (3.5, 1.65);
 
-/// The kernel for very many rows by so few of K that weights stay in registers.
+/// Launch of `kernels/matmul_stationary.cu`.
 pub(super) struct Stationary {
-    /// Blocks for each [`STATIONARY_SIDE`] channels, which share the rows.
+    /// Blocks that share the rows, for each [`STATIONARY_SIDE`] channels.
     pub blocks: usize,
     pub threads: usize,
     /// Shared memory in bytes.
@@ -510,7 +510,7 @@ pub(super) struct Stationary {
 }
 
 impl Stationary {
-    /// That of a matmul of some sizes, if it is supported.
+    /// Returns the launch for these sizes, or `None` if they are not supported.
     pub fn of(sizes: Sizes, facts: &Facts) -> Option<Stationary> {
         let Sizes { rows, k, n, .. } = sizes;
         let side = STATIONARY_SIDE;

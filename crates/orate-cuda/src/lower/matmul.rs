@@ -124,7 +124,8 @@ impl Layout {
         block_instead(self.tiling, precision, self.sizes, kind, facts)
     }
 
-    /// Whether `kernels/matmul_stationary.cu` supports what is fused. A box of results is of one part.
+    /// Whether `kernels/matmul_stationary.cu` supports this epilogue. It stores boxes, so all parts have the
+    /// same width.
     fn suits_stationary(&self, e: &Epilogue, fused: &Fused) -> bool {
         let is_alike = |part: &Weight| part.shape().last() == self.own;
         let is_known = match e.activation {
@@ -229,7 +230,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
 }
 
 impl Stationary {
-    /// This kernel for the matmul of `work`, of whose program it is.
+    /// Uses this kernel for the matmul of `work`. Both belong to the same program.
     pub fn launch(&self, work: Work, sizes: Sizes) -> Work {
         let Sizes { rows, k, n, .. } = sizes;
         let [channels, tile] = self.part;

@@ -90,8 +90,8 @@ impl Conditioning {
     }
 }
 
-/// Conditioning that others may have too. Comparing its numbers takes a third of a millisecond, during which
-/// other callers wait, so its address is compared first.
+/// Conditioning as a key of kept states. Compares addresses first: comparing 385,000 numbers takes 0.3 ms,
+/// while other callers wait for the lock.
 #[derive(Debug)]
 pub struct Prefix(Arc<Conditioning>);
 

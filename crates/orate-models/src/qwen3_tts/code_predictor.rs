@@ -78,7 +78,7 @@ pub fn build(
     Ok((codes, sum))
 }
 
-/// Rotary tables of a row at each position, `[T, 2, 1, Dh/2]`: made once for all passes.
+/// Returns rotary tables of single rows at positions 0 … T − 1, `[T, 2, 1, Dh/2]`, for all passes.
 fn positions(g: &mut Graph, c: &TransformerConfig, time: usize) -> Result<Value> {
     let table = g.rope_table(c.rope_theta, time, c.head_dim, Rows::From(0))?; // [1, 2, T, Dh/2]
     g.permute(table, &[2, 1, 0, 3])
