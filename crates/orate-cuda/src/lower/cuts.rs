@@ -696,7 +696,7 @@ mod tests {
         let facts = facts(90);
         let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: true };
         // Queries, keys and values, gates, output and down projections of Qwen3-TTS, by the kernels that
-        // callers were measured with on an H200 (docs/performance.md, *Concurrent callers*).
+        // callers were measured with on an H200 (docs/gpu-experiments.md).
         for (rows, k, n, groups, split) in [
             (64, 1024, 4096, 2, 2),
             (64, 1024, 6144, 2, 2),
