@@ -66,6 +66,13 @@ const DECODING: [&str; 12] = [
     "decode_narrow_heads_4",
 ];
 
+/// Attention of a single query over rows that begin alike, with the blocks of a cluster and threads of a block.
+pub(crate) const SHARED: [(&str, usize, usize); 3] =
+    [("decode_shared_8", 8, 256), ("decode_shared_4", 4, 256), ("decode_shared_2", 2, 512)];
+
+/// Their names.
+const DECODING_IN_COMMON: [&str; 3] = [SHARED[0].0, SHARED[1].0, SHARED[2].0];
+
 /// Attention of several queries over keys of a compact type.
 const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
 
@@ -100,24 +107,36 @@ const SOURCES: &[Source] = &[
         ["-DPRECISION=0", "-DCACHE=2"],
         ATTENTION_MMA
     ),
-    source!("attention_decode", "heads.cuh" | "attention_decode.cu", [], DECODING),
+    source!("attention_decode", "heads.cuh" | "decode.cuh" | "attention_decode.cu", [], DECODING),
     source!(
         "attention_decode-f16",
-        "cache_rows.cuh" | "heads.cuh" | "attention_decode.cu",
+        "cache_rows.cuh" | "heads.cuh" | "decode.cuh" | "attention_decode.cu",
         ["-DCACHE=1"],
         DECODING
     ),
     source!(
         "attention_decode-bf16",
-        "cache_rows.cuh" | "heads.cuh" | "attention_decode.cu",
+        "cache_rows.cuh" | "heads.cuh" | "decode.cuh" | "attention_decode.cu",
         ["-DCACHE=2"],
         DECODING
     ),
     source!(
         "attention_decode-q8_0",
-        "cache_rows.cuh" | "heads.cuh" | "attention_decode.cu",
+        "cache_rows.cuh" | "heads.cuh" | "decode.cuh" | "attention_decode.cu",
         ["-DCACHE=3"],
         DECODING
+    ),
+    source!(
+        "attention_shared-f16",
+        "mma.cuh" | "cache_rows.cuh" | "heads.cuh" | "barriers.cuh" | "decode.cuh" | "attention_shared.cu",
+        ["-DPRECISION=2", "-DCACHE=1"],
+        DECODING_IN_COMMON
+    ),
+    source!(
+        "attention_shared-bf16",
+        "mma.cuh" | "cache_rows.cuh" | "heads.cuh" | "barriers.cuh" | "decode.cuh" | "attention_shared.cu",
+        ["-DPRECISION=3", "-DCACHE=2"],
+        DECODING_IN_COMMON
     ),
     source!("dot", "dot.cu", [], ["dot"]),
     source!("conv_narrow", "conv_narrow.cu", [], ["narrow_32", "narrow_64", "narrow_96", "narrow_128"]),
@@ -336,6 +355,7 @@ fn is_there(function: &str, arch: u32) -> bool {
         {
             false
         }
+        _ if is_any_of(&["decode_shared"]) => arch >= CLUSTER_ARCH,
         _ => arch >= TENSOR_ARCH || !is_any_of(&NEW),
     }
 }
@@ -530,6 +550,7 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
         "wgmma.cuh"
             | "pieces.cuh"
             | "matmul_warpgroup.cu"
+            | "barriers.cuh"
             | "matmul_boxes.cu"
             | "matmul_stationary.cu"
             | "matmul_residual.cu"

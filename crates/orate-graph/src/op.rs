@@ -336,7 +336,9 @@ pub enum Op {
     /// `softmax(scale · q·k) · v` for each head, where H / Hkv heads of q after each other share one of k and
     /// v. With the mask of a cache, k and v may both be of a compact type; with [`crate::DType::Q8_0`] D is a
     /// multiple of 32. Keys at or past their row's length are not seen. Masks with positions read these, i32
-    /// `[B]`, in place of lengths.
+    /// `[B]`, in place of lengths. After positions in a cache there may be what rows have in common, i32 `[B,
+    /// 2]`: for each row, a row whose first keys and values are the same, and how many are. A device may read
+    /// them in either.
     Attention {
         /// Heads.
         heads: usize,

@@ -7,8 +7,8 @@ use super::operands::{Operands, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::Facts;
 use crate::kernels::{
-    ATTENTION_WARPGROUP, CLUSTER_ARCH, RELATIVE_SCORES_PROGRAM, RELATIVE_SCORES_WARPGROUP, TENSOR_ARCH,
-    WARPGROUP_ARCH, attention_program, attention_warpgroup_program,
+    ATTENTION_WARPGROUP, CLUSTER_ARCH, RELATIVE_SCORES_PROGRAM, RELATIVE_SCORES_WARPGROUP, SHARED,
+    TENSOR_ARCH, WARPGROUP_ARCH, attention_program, attention_warpgroup_program,
 };
 use orate_graph::{
     AttentionMask, DType, First, Fused, Head, Place, Precision, PrecisionPolicy, RelativePositions, Rounding,
@@ -42,6 +42,10 @@ const DECODING_WARPS_AT_ONCE: usize = 16;
 const EARLY: usize = 16;
 /// See [`EARLY`].
 const READ_EARLY: std::ops::Range<usize> = 1..4;
+/// For `kernels/attention_shared.cu`: width of heads, and rows of a cluster.
+const SHARED_WIDTH: usize = 64;
+/// See [`SHARED_WIDTH`].
+const SHARED_ROWS: usize = 16;
 /// Rows of a cache that is so short that one block has all of them, and those of a warp in one iteration.
 const SHORT_CACHE: usize = 32;
 /// See [`SHORT_CACHE`].
@@ -431,7 +435,8 @@ pub(crate) fn read_early(works: &mut [(usize, Work)]) {
         let is_apart =
             |p: &Pointer| buffer(p).is_some_and(|b| ahead.pointers.iter().all(|q| buffer(q) != Some(b)));
         let mut read = work.pointers[READ_EARLY].iter().filter(|p| **p != Pointer::Null);
-        if work.function.contains("heads") && read.all(is_apart) {
+        let writes_its_key = work.function.contains("heads") || work.function.starts_with("decode_shared");
+        if writes_its_key && read.all(is_apart) {
             works[i].1.words[EARLY] = 1;
         }
     }
@@ -456,7 +461,10 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
     let room = DECODING_WARPS_AT_ONCE * o.facts.multiprocessors as usize / (clusters * blocks);
     let useful = if is_short { k[1].div_ceil(KEYS_OF_A_WARP) } else { DECODING_WARPS };
     let warps = room.min(useful).clamp(group.max(2), DECODING_WARPS);
-    let (first, at) = o.first(first);
+    let (first, at) = match first {
+        First::Const(at) => (Pointer::Null, at),
+        First::Operand => (o.x(3), 0),
+    };
     let pointers = |of: &dyn Fn(&Head) -> Pointer| -> Vec<Pointer> {
         (0..3).map(|i| before.get(i).map_or(Pointer::Null, of)).collect()
     };
@@ -467,6 +475,7 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         pointers(&|h| o.at(h.x).after(h.part.map_or(0, |[start, _]| start))),
         pointers(&|h| h.norm.as_ref().map_or(Pointer::Null, |(weight, _)| o.dense(weight))),
         pointers(&|h| h.table.map_or(Pointer::Null, |v| o.at(v))),
+        vec![o.optional(4)],
     ];
     let numbers = [
         [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec(),
@@ -474,10 +483,10 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         words(&|h| h.part.map_or(h.count * h.width, |[_, stride]| stride) as u32),
         words(&|h| h.table.map_or(1, |v| o.shape_of(v).dims()[0] as u32)),
         words(&|h| h.norm.as_ref().map_or(0, |(_, eps)| bits(*eps))),
-        vec![cache_type(o.out_type()), 0],
+        vec![cache_type(o.out_type()), 0, q[0] as u32],
     ];
-    debug_assert_eq!(numbers.concat().len(), EARLY + 1);
-    Work {
+    debug_assert_eq!(numbers.concat().len(), EARLY + 2);
+    let work = Work {
         program: match o.dtype(1) {
             DType::F16 => "attention_decode-f16",
             DType::BF16 => "attention_decode-bf16",
@@ -506,6 +515,35 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         words: numbers.concat(),
         tensors: vec![],
         weight_bytes: 0,
+    };
+    if reads_in_common(o, heads) { in_common(work, o) } else { work }
+}
+
+/// Whether `kernels/attention_shared.cu` supports attention of one query.
+fn reads_in_common(o: &Operands<'_>, heads: usize) -> bool {
+    let (q, k, before) = (o.out_shape().dims(), o.shape(1).dims(), &o.step.fused.before);
+    o.facts.arch >= CLUSTER_ARCH
+        && o.step.node.inputs.len() == 5
+        && matches!(o.dtype(1), DType::F16 | DType::BF16)
+        && (q[2], k[2]) == (heads * SHARED_WIDTH, q[2])
+        && !before.is_empty()
+        && before.iter().all(|h| h.norm.is_none() && h.table.is_none())
+}
+
+/// Uses `kernels/attention_shared.cu` for the attention of `work`, whose arguments it shares.
+fn in_common(work: Work, o: &Operands<'_>) -> Work {
+    let &[rows, _, width] = o.out_shape().dims() else { unreachable!("queries of sequences") };
+    let groups = rows.div_ceil(SHARED_ROWS);
+    // With many rows, each gets fewer blocks, so that all run at once.
+    let (function, blocks, threads) = SHARED[(groups - 1).min(SHARED.len() - 1)];
+    Work {
+        program: if o.dtype(1) == DType::F16 { "attention_shared-f16" } else { "attention_shared-bf16" },
+        function,
+        grid: [(width / SHARED_WIDTH * groups) as u32, 1, blocks as u32],
+        threads: threads as u32,
+        shared: 0,
+        cluster: blocks as u32,
+        ..work
     }
 }
 
@@ -515,13 +553,16 @@ mod tests {
     use crate::lower::lower;
     use crate::lower::tests::{Imagined, facts};
     use crate::weights::WeightBank;
-    use orate_graph::Plan;
-    use orate_testing::{DECODERS, RandomWeights, decoder};
+    use orate_graph::{Graph, Plan};
+    use orate_testing::{DECODERS, RandomWeights, decoder, rows_in_common};
 
     /// Launches of layers of a decoder.
     fn launches(batch: usize, capacity: usize) -> Vec<(usize, Work)> {
+        lowered(decoder(DECODERS[0], batch, capacity, DType::F32).graph)
+    }
+
+    fn lowered(graph: Graph) -> Vec<(usize, Work)> {
         let target = Imagined { policy: PrecisionPolicy::uniform(Precision::Bf16), facts: facts(90) };
-        let graph = decoder(DECODERS[0], batch, capacity, DType::F32).graph;
         let weights = RandomWeights::of_graph(&graph, 1);
         let plan = Plan::compile(graph, &target).expect("compiles");
         let mut bank = WeightBank::default();
@@ -550,6 +591,20 @@ mod tests {
         assert_eq!(all, vec![1; all.len()], "every layer");
         assert_eq!(early(&mut without)[0], 0, "behind another kernel");
         assert_eq!(early(&mut writes)[0], 0, "behind one that writes values");
+    }
+
+    #[test]
+    fn what_rows_have_in_common_is_read_once() {
+        let function = |width: usize, rows: usize, dtype: DType| {
+            let case = rows_in_common(2, width, 40, dtype, &vec![[0, 13]; rows]).expect("builds");
+            let works = lowered(case.graph);
+            let mut attention = works.iter().map(|(_, w)| w).filter(|w| w.function.starts_with("decode"));
+            attention.next().map(|w| (w.function, w.grid[0]))
+        };
+        assert_eq!(function(64, 16, DType::BF16), Some(("decode_shared_8", 2)));
+        assert_eq!(function(64, 35, DType::F16), Some(("decode_shared_2", 6)));
+        assert_eq!(function(64, 16, DType::F32), Some(("decode_narrow_heads_1", 32)), "keys of 32 bits");
+        assert_eq!(function(32, 16, DType::BF16), Some(("decode_narrow_heads_1", 32)), "narrow heads");
     }
 
     #[test]

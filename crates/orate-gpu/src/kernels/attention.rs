@@ -219,7 +219,7 @@ fn row_call(o: &Operands<'_>, heads: usize, scale: f32, first: Option<usize>) ->
         .place(o.place(1))
         .place(o.place(2))
         .place(o.out())
-        .place(o.last())
+        .place(if first.is_none() { o.place(3) } else { o.last() })
         .number(k[1])
         .number(heads)
         .number(usize::from(k[0] > 1))
@@ -281,6 +281,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
     }
     let d = q[2] / heads;
     let lens = o.step.node.inputs.len() == if *bias { 5 } else { 4 } && !mask.has_positions();
+    let last = if mask.has_positions() { o.place(3) } else { o.last() };
     let parts = Parts { lens, relative: relative.is_some(), bias: *bias };
     let earlier = k[1].saturating_sub(q[1]);
     let (seen, first) = match *mask {
@@ -295,7 +296,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .place(o.place(1))
         .place(o.place(2))
         .place(o.out())
-        .place(o.last())
+        .place(last)
         .number(q[1])
         .number(k[1])
         .number(*heads)
@@ -307,7 +308,7 @@ pub(super) fn call(o: &Operands<'_>) -> Call {
         .number(tables[1])
         .number(q[2] / k[2])
         .number(seen)
-        .place(if *bias { o.place(3) } else { o.last() });
+        .place(if *bias { o.place(3) } else { last });
     let limit = o.can.workgroup_bytes as usize;
     let (variant, queries) = match cooperative::tile(&o.step.node.op, q, o.dtype(1), o.can) {
         Some((t, has)) => (cooperative::variant(t, has, d, parts, o.dtype(1).is_compact()), t.queries(has)),

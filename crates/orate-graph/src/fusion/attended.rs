@@ -48,7 +48,7 @@ fn find(d: &Draft<'_>, i: usize, fusions: &Fusions) -> Option<(usize, [Head; 3])
     }
     let rows = [out[0], 1];
     let position = match first {
-        First::Operand => Rows::At(*l.inputs.last()?),
+        First::Operand => Rows::At(*l.inputs.get(3)?),
         First::Const(at) => Rows::From(*at),
     };
     let written = |state: Value| {

@@ -155,6 +155,18 @@ impl Graph {
         self.push_with(op, &[q, k, v], last, None)
     }
 
+    /// Attention of rows at `positions` of a cache, where `shared` says what rows have in common; see
+    /// [`Op::Attention`].
+    pub fn attention_in_common(
+        &mut self,
+        op: Op,
+        [q, k, v]: [Value; 3],
+        positions: Value,
+        shared: Value,
+    ) -> Result<Value> {
+        self.push_with(op, &[q, k, v, positions], Some(shared), None)
+    }
+
     /// Attention with a bias of the scores, in which `lens` hide keys past each row's length.
     pub fn biased_attention(
         &mut self,

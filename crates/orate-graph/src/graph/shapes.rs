@@ -319,7 +319,8 @@ fn attention(
     relative: Option<&RelativePositions>,
     bias: bool,
 ) -> Result<Shape, String> {
-    let most = if bias { 5 } else { 4 };
+    let in_cache = mask == AttentionMask::Cached(First::Operand);
+    let most = if bias || in_cache { 5 } else { 4 };
     need((3..=most).contains(&o.inputs.len()), || "q, k, v and perhaps a bias and lengths")?;
     let (q, k, v) = (o.float(0)?, o.kept(1)?, o.kept(2)?);
     let dtype = o.inputs[1].dtype;
@@ -349,6 +350,11 @@ fn attention(
         if o.inputs.len() == 5 {
             o.lens(4, bk)?;
         }
+    } else if in_cache && o.inputs.len() == 5 {
+        need(o.has_integers(3, &[b]), || format!("positions i32 [{b}] as operand 3"))?;
+        need(o.has_integers(4, &[b, 2]) && bk == b, || {
+            format!("what rows have in common, i32 [{b}, 2], as operand 4, and keys of each row")
+        })?;
     } else if mask.has_positions() {
         o.first(3, b)?;
     } else if o.inputs.len() == 4 {

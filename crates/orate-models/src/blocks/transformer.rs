@@ -78,7 +78,8 @@ impl Attention {
     }
 
     /// Attention of rows from `first` on, after their keys and values are written to `kept`. Each row sees
-    /// those up to its own.
+    /// those up to its own. Where rows stand at a [`Rows::At`], `shared` may say what they have in common
+    /// ([`Op::Attention`]).
     ///
     /// # Errors
     /// An operand has another width than the cache.
@@ -87,12 +88,16 @@ impl Attention {
         g: &mut Graph,
         [q, k, v]: [Value; 3],
         kept: &mut [Value; 2],
-        first: Rows,
+        (first, shared): (Rows, Option<Value>),
     ) -> Result<Value, GraphError> {
         let [keys, values] = kept;
         *keys = g.write_rows(*keys, k, first)?;
         *values = g.write_rows(*values, v, first)?;
-        g.attention(self.op(AttentionMask::Cached(first.kind())), q, *keys, *values, first.operand())
+        let op = self.op(AttentionMask::Cached(first.kind()));
+        match (first, shared) {
+            (Rows::At(at), Some(shared)) => g.attention_in_common(op, [q, *keys, *values], at, shared),
+            _ => g.attention(op, q, *keys, *values, first.operand()),
+        }
     }
 
     /// The attention itself: `softmax(q · k / √Dh) · v`.

@@ -24,13 +24,13 @@ const ROPE_BASE: f64 = 500_000.0;
 const ROPE_SCALING: RopeScaling = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, length: 8192 };
 
 /// All layers and the final norm. Row 0 stands at `first`, and each row sees those of the cache up to its
-/// own. With taps on, layer i is recorded as `<tap>{i}`. Also returns rotated queries and keys of each layer
-/// of Llama.
+/// own; `shared` may say what rows of GPT-2 have in common. With taps on, layer i is recorded as `<tap>{i}`.
+/// Also returns rotated queries and keys of each layer of Llama.
 pub fn layers(
     g: &mut Graph,
     c: &T3Config,
     x: Value,
-    (cache, first): (&mut Cache, Rows),
+    (cache, first, shared): (&mut Cache, Rows, Option<Value>),
     tap: &str,
 ) -> Result<(Value, Vec<[Value; 2]>)> {
     let w = Scope::new("tfmr");
@@ -49,7 +49,7 @@ pub fn layers(
         }
         Backbone::Gpt2 => {
             for (i, kept) in cache.layers().enumerate() {
-                x = gpt2(g, &w.at(&format!("h.{i}")), c, x, (kept, first))?;
+                x = gpt2(g, &w.at(&format!("h.{i}")), c, x, (kept, first, shared))?;
                 g.tap(&format!("{tap}{i}"), x)?;
             }
             Ok((w.layer_norm(g, x, "ln_f", EPS)?, rotated))
@@ -77,7 +77,7 @@ fn llama(
     let (d, inner) = (c.width, c.inner);
     let y = rms_norm(g, w, "input_layernorm", x)?;
     let [q, k, v] = attention(c).project(g, &w.at("self_attn"), y, positions)?;
-    let y = attention(c).cached(g, [q, k, v], kept, first)?;
+    let y = attention(c).cached(g, [q, k, v], kept, (first, None))?;
     let y = g.matmul(y, w.matrix("self_attn.o_proj", d, d))?;
     let x = g.add(x, y)?;
     let y = rms_norm(g, w, "post_attention_layernorm", x)?;
@@ -90,14 +90,14 @@ fn gpt2(
     w: &Scope<'_>,
     c: &T3Config,
     x: Value,
-    (kept, first): (&mut [Value; 2], Rows),
+    (kept, first, shared): (&mut [Value; 2], Rows, Option<Value>),
 ) -> Result<Value> {
     let (d, inner) = (c.width, c.inner);
     let y = w.layer_norm(g, x, "ln_1", EPS)?;
     let y = conv1d(g, w, c, y, "attn.c_attn", [d, 3 * d])?;
     let projected = [0, d, 2 * d].map(|start| g.slice(y, 2, start, d));
     let [q, k, v] = projected;
-    let y = attention(c).cached(g, [q?, k?, v?], kept, first)?;
+    let y = attention(c).cached(g, [q?, k?, v?], kept, (first, shared))?;
     let y = conv1d(g, w, c, y, "attn.c_proj", [d, d])?;
     let x = g.add(x, y)?;
     let y = w.layer_norm(g, x, "ln_2", EPS)?;

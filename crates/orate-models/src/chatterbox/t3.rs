@@ -20,7 +20,7 @@
 use super::backbone;
 use super::config::{ALIGNED_HEADS, Backbone, END_OF_SPEECH, SPEAKER, START_OF_SPEECH, T3Config};
 use crate::blocks::{Attention, Cache, Scope};
-use crate::decoding::{CODES, FRAME, GIVEN, LAST, POSITION, ROWS, SEED};
+use crate::decoding::{CODES, FRAME, GIVEN, LAST, POSITION, ROWS, SEED, SHARED};
 use orate_graph::{
     AttentionMask, CacheFormat, DType, Draw, Factor, Graph, GraphError, Op, Rows, SAMPLE_SETTINGS,
     SampleRules, Value,
@@ -74,6 +74,9 @@ pub struct CacheSizes {
     pub watched: bool,
 }
 
+/// Fewest utterances whose frames read [`SHARED`].
+const LEAST_SHARED: usize = 4;
+
 fn cache(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<Cache> {
     Cache::declare(g, "t3", c.layers, [s.batch * c.lanes(), s.capacity, c.width], Some(s.kv))
 }
@@ -84,10 +87,10 @@ fn layers(
     c: &T3Config,
     s: CacheSizes,
     x: Value,
-    (first, tap): (Rows, &str),
+    (first, shared, tap): (Rows, Option<Value>, &str),
 ) -> Result<(Value, Option<[Value; 2]>)> {
     let mut cache = cache(g, c, s)?;
-    let (x, rotated) = backbone::layers(g, c, x, (&mut cache, first), tap)?;
+    let (x, rotated) = backbone::layers(g, c, x, (&mut cache, first, shared), tap)?;
     let Some(heads) = c.aligned_heads().filter(|_| s.watched) else { return Ok((x, None)) };
     let mut joined = |which: usize| {
         let head =
@@ -222,7 +225,7 @@ pub fn prefill(g: &mut Graph, c: &T3Config, s: CacheSizes, time: usize) -> Resul
     let rows = g.input(ROWS, DType::F32, [batch, time, c.width])?;
     let position = g.state(POSITION, DType::I32, [batch])?;
     let last = g.input(LAST, DType::I32, [batch])?;
-    let (x, _) = layers(g, c, s, rows, (Rows::At(position), "prefill_layer"))?;
+    let (x, _) = layers(g, c, s, rows, (Rows::At(position), None, "prefill_layer"))?;
     let x = g.row_at(x, last)?; // [B · L, 1, D]
     let logits = head(g, c, x)?;
     g.output(LOGITS, logits)
@@ -296,7 +299,10 @@ fn after(g: &mut Graph, c: &T3Config, s: CacheSizes, code: Value, number: Value)
         }
     };
     g.tap("row", row)?;
-    let (x, aligned) = layers(g, c, s, row, (Rows::At(position), "layer"))?;
+    // Callers of one voice have its conditioning in common: with GPT-2, most of their rows.
+    let begins_alike = c.backbone == Backbone::Gpt2 && batch >= LEAST_SHARED;
+    let shared = if begins_alike { Some(g.input(SHARED, DType::I32, [batch * lanes, 2])?) } else { None };
+    let (x, aligned) = layers(g, c, s, row, (Rows::At(position), shared, "layer"))?;
     if let Some(aligned) = aligned {
         let aligned = g.concat(&aligned, 2)?;
         g.output(ALIGNED, aligned)?;

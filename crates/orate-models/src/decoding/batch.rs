@@ -20,7 +20,10 @@
 use super::ahead::Ahead;
 use super::caches::{self, Slot, cache_parts};
 use super::error::option_error;
-use super::network::{Autoregressive, CODES, FEED, FRAME, Facts, MemorySizes, POSITION, SEED, for_lanes};
+use super::kept_states::Beginning;
+use super::network::{
+    Autoregressive, CODES, FEED, FRAME, Facts, MemorySizes, POSITION, SEED, SHARED, for_lanes,
+};
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
 use super::session::{Session, Step, check_frame, settings_width};
@@ -138,6 +141,8 @@ struct Row {
     returned: usize,
     /// Rows of cache and of feed that the utterance may need.
     need: (usize, usize),
+    /// What other utterances begin with too.
+    beginning: Option<Beginning>,
     settings: DrawSettings,
 }
 
@@ -145,7 +150,7 @@ impl Row {
     fn unused(facts: &Facts) -> Row {
         let sampling = vec![Sampling::GREEDY; facts.sampling.len()];
         let settings = DrawSettings { sampling, seed: 0, max_frames: 0 };
-        Row { id: None, position: 0, frame: 0, returned: 0, need: (0, 0), settings }
+        Row { id: None, position: 0, frame: 0, returned: 0, need: (0, 0), beginning: None, settings }
     }
 
     /// Whether an utterance in it may make another frame.
@@ -283,8 +288,8 @@ impl<N: Autoregressive> Batch<N> {
         let frame = returned + usize::from(!session.ahead.is_nothing());
         let (position, was) = (session.rows + frame, session.slot());
         target.take_in(session.memory.get(), was, row, position)?;
-        let settings = session.settings.clone();
-        target.rows[row] = Row { id: Some(id), position, frame, returned, need, settings };
+        let (beginning, settings) = (session.beginning, session.settings.clone());
+        target.rows[row] = Row { id: Some(id), position, frame, returned, need, beginning, settings };
         target.changed = true;
         if let Ahead::Made(codes) = std::mem::take(&mut session.ahead) {
             self.brought.push((id, codes));
@@ -614,6 +619,11 @@ impl BatchMemory {
         memory.write_i32(POSITION, &[positions.len()].into(), &positions)?;
         memory.write_i32(FRAME, &[batch].into(), &frames)?;
         memory.write_i32(SEED, &[batch, 2].into(), &seeds)?;
+        if self.plan.plan().buffers().iter().any(|b| b.name == SHARED) {
+            let beginnings: Vec<_> = self.rows.iter().map(|r| r.beginning).collect();
+            let shared = in_common(&beginnings, self.lanes);
+            memory.write_i32(SHARED, &[batch * self.lanes, 2].into(), &shared)?;
+        }
         for (i, name) in facts.sampling.iter().enumerate() {
             let mut all = vec![];
             for row in &self.rows {
@@ -626,6 +636,17 @@ impl BatchMemory {
         self.changed = false;
         Ok(())
     }
+}
+
+/// [`SHARED`] of utterances that begin like this.
+fn in_common(beginnings: &[Option<Beginning>], lanes: usize) -> Vec<i32> {
+    let of_row = |(row, own): (usize, &Option<Beginning>)| {
+        let alike = || (0..beginnings.len()).filter(|other| beginnings[*other] == *own);
+        let several = own.filter(|_| alike().count() > 1);
+        let (first, rows) = several.map_or((row, 0), |b| (alike().next().unwrap_or(row), b.rows));
+        (0..lanes).flat_map(move |lane| [(first * lanes + lane) as i32, rows as i32])
+    };
+    beginnings.iter().enumerate().flat_map(of_row).collect()
 }
 
 fn has_no_room(e: &ModelError) -> bool {
@@ -655,6 +676,17 @@ fn copy_row(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_one_voice_begin_alike() {
+        let [one, other] = [1, 2].map(|state| Some(Beginning { state, rows: 9 }));
+        let shared = in_common(&[None, one, other, one, None, one], 1);
+        assert_eq!(shared, [[0, 0], [1, 9], [2, 0], [1, 9], [4, 0], [1, 9]].concat());
+        assert_eq!(
+            in_common(&[None, one, one], 2),
+            [[0, 0], [1, 0], [2, 9], [3, 9], [2, 9], [3, 9]].concat()
+        );
+    }
 
     #[test]
     fn a_frame_is_submitted_before_the_one_under_way_ends() {

@@ -5,12 +5,22 @@
 //! state gives the same bytes as recomputing it: it is the same plans in the same order.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Shape};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Copies of some states of a memory, in a memory of their own.
 pub(crate) struct KeptState {
     memory: Mutex<Box<dyn Memory>>,
     bytes: usize,
+    number: u64,
+}
+
+/// First rows of an utterance's caches. Those of equal ones have the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    /// [`KeptState::number`]
+    pub state: u64,
+    pub rows: usize,
 }
 
 impl KeptState {
@@ -25,8 +35,15 @@ impl KeptState {
             memory.clear(name, *dtype, shape)?;
         }
         memory.copy_from(source, parts)?;
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let bytes = buffers.iter().map(|(_, dtype, shape)| dtype.bytes_of(shape)).sum();
-        Ok(KeptState { memory: Mutex::new(memory), bytes })
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Ok(KeptState { memory: Mutex::new(memory), bytes, number })
+    }
+
+    /// Which state it is. No other one has this number.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     pub fn restore(&self, target: &mut dyn Memory, parts: &[Part<'_>]) -> Result<(), DeviceError> {
@@ -59,17 +76,22 @@ impl<K: PartialEq> KeptStates<K> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Keeps a state, unless it alone exceeds the limit.
-    pub fn keep(&self, key: K, state: KeptState) {
+    /// Keeps a state, unless it alone exceeds the limit or there is one of this key, which has the same
+    /// bytes. Returns the number of the one that is kept.
+    pub fn keep(&self, key: K, state: KeptState) -> u64 {
+        let number = state.number;
         if state.bytes > self.most_bytes {
-            return;
+            return number;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(k, _)| *k != key);
+        if let Some((_, there)) = kept.iter().find(|(k, _)| *k == key) {
+            return there.number;
+        }
         let mut bytes: usize = kept.iter().map(|(_, s)| s.bytes).sum();
         while bytes + state.bytes > self.most_bytes {
             bytes -= kept.remove(0).1.bytes;
         }
         kept.push((key, Arc::new(state)));
+        number
     }
 }

@@ -32,6 +32,7 @@ mod shared_prompts;
 pub use batch::{Batch, RowId};
 pub use network::{
     Autoregressive, CODES, Extent, FEED, FRAME, Facts, GIVEN, LAST, MemorySizes, POSITION, Pass, ROWS, SEED,
+    SHARED,
 };
 pub use runaway::is_runaway;
 pub use sampling::{DrawSettings, Sampling};

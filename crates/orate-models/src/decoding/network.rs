@@ -33,6 +33,10 @@ pub const CODES: &str = "codes";
 /// A frame of given codes reads it: codes in place of drawn ones, i32 `[B, Q]`.
 pub const GIVEN: &str = "given_codes";
 
+/// A frame of several utterances may read it: for each row, a row whose caches begin with the same rows, and
+/// how many, i32 `[B · L, 2]` ([`orate_graph::Op::Attention`]).
+pub const SHARED: &str = "shared";
+
 /// Prompts in a pass at most.
 pub(super) const MOST_PROMPTS: usize = 16;
 

@@ -4,7 +4,7 @@
 use super::ahead::Ahead;
 use super::caches::{Slot, cache_parts, caches};
 use super::error::option_error;
-use super::kept_states::KeptState;
+use super::kept_states::{Beginning, KeptState};
 use super::network::{Autoregressive, Extent, GIVEN, MemorySizes, POSITION, Pass, SEED, for_lanes};
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
@@ -74,6 +74,8 @@ pub struct Session<N: Autoregressive> {
     /// Rows of the prompt, and those of them that a kept state replaced.
     pub(super) rows: usize,
     reused: usize,
+    /// What other utterances begin with too.
+    pub(super) beginning: Option<Beginning>,
     pub(super) needs: Needs,
     pub(super) settings: DrawSettings,
     /// Frames that were returned, and the state of the next one.
@@ -116,6 +118,7 @@ impl<N: Autoregressive> Session<N> {
             sizes,
             rows,
             reused: 0,
+            beginning: None,
             needs,
             settings,
             frames: 0,
@@ -157,6 +160,7 @@ impl<N: Autoregressive> Session<N> {
         let prefix = network.prefix(prompt);
         if let Some(state) = prefixes.get(&prefix) {
             state.restore(self.memory.get(), &cache_parts(plan.plan(), lanes, &rows, (kept, own)))?;
+            self.beginning = Some(Beginning { state: state.number(), rows: fixed });
             return Ok(fixed);
         }
         self.read_rows(prompt, rows.clone(), None)?;
@@ -164,7 +168,7 @@ impl<N: Autoregressive> Session<N> {
         let buffers: Vec<_> = caches(plan.plan()).map(|b| (&*b.name, b.dtype, shape(b))).collect();
         let parts = cache_parts(plan.plan(), lanes, &rows, (own, kept));
         let state = KeptState::new(&**network.device(), self.memory.get(), &buffers, &parts)?;
-        prefixes.keep(prefix, state);
+        self.beginning = Some(Beginning { state: prefixes.keep(prefix, state), rows: fixed });
         Ok(0)
     }
 

@@ -86,6 +86,6 @@ fn attention(
         g.rotary(y, positions, heads)
     };
     let (q, k) = (turned("q", heads)?, turned("k", kv_heads)?);
-    let y = c.attention().cached(g, [q, k, v], kept, first)?;
+    let y = c.attention().cached(g, [q, k, v], kept, (first, None))?;
     g.matmul(y, w.matrix("o_proj", heads * dh, d))
 }

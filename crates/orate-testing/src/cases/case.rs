@@ -5,6 +5,7 @@ use crate::interpreter::{Buffers, Data, ScalarValue, Scalars};
 use crate::random::{Random, RandomWeights};
 use crate::tolerance;
 use orate_graph::{AttentionMask, BufferKind, DType, Graph, Op, sample_settings};
+use std::ops::Range;
 
 /// A graph with inputs, scalars and weights.
 #[derive(Clone, Debug)]
@@ -45,6 +46,17 @@ impl Case {
         assert_eq!((old.bytes(), old.dtype()), (data.bytes(), data.dtype()), "{}: `{buffer}`", self.name);
         self.buffers.insert(buffer.to_owned(), data);
         self
+    }
+
+    /// Copies some elements of a buffer to others of it.
+    pub(super) fn copy_within(&mut self, buffer: &str, from: Range<usize>, to: usize) {
+        match self.buffers.get_mut(buffer) {
+            Some(Data::F32(x)) => x.copy_within(from, to),
+            Some(Data::Compact(DType::F16 | DType::BF16, x)) => {
+                x.copy_within(2 * from.start..2 * from.end, 2 * to);
+            }
+            _ => unreachable!("numbers of one size"),
+        }
     }
 
     /// Replaces the value of a scalar.

@@ -381,6 +381,77 @@ pub(super) fn watched(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
+/// Rows of which some have the first keys and values in common: all, within sixteen and across, of two voices,
+/// and none.
+pub(super) fn in_common(cases: &mut Vec<Case>) -> Result<()> {
+    let voice = |first: i32, keys: i32| [first, keys];
+    let alone = |row: i32| [row, 0];
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        cases.push(rows_in_common(2, 64, 40, dtype, &[voice(0, 13); 4])?);
+        cases.push(rows_in_common(1, 64, 600, dtype, &[voice(0, 540); 5])?);
+        let mixed = (0..35).map(|row| match row {
+            3 => voice(3, 1),
+            7 | 33 => alone(row),
+            _ if row % 4 == 1 => voice(1, 120),
+            _ => voice(0, 376),
+        });
+        cases.push(rows_in_common(3, 64, 400, dtype, &mixed.collect::<Vec<_>>())?);
+        cases.push(rows_in_common(2, 64, 24, dtype, &(0..9).map(alone).collect::<Vec<_>>())?);
+        cases.push(rows_in_common(2, 32, 24, dtype, &[voice(0, 8); 4])?);
+    }
+    Ok(())
+}
+
+/// Attention of one query per row, as in GPT-2, over caches of `capacity` rows. `shared` is what rows have in
+/// common, and says how many there are.
+pub fn rows_in_common(
+    heads: usize,
+    width: usize,
+    capacity: usize,
+    dtype: DType,
+    shared: &[[i32; 2]],
+) -> Result<Case> {
+    let (batch, d) = (shared.len(), heads * width);
+    let mut g = Graph::new("rows in common");
+    let x = g.input("x", DType::F32, [batch, 1, 32])?;
+    let at = g.input("at", DType::I32, [batch])?;
+    let common = g.input("shared", DType::I32, [batch, 2])?;
+    let y = g.matmul(x, Weight::named("qkv", [32, 3 * d]))?;
+    let [q, k, v] = [0, d, 2 * d].map(|start| g.slice(y, 2, start, d));
+    let keys = g.cache("keys", dtype, [batch, capacity, d])?;
+    let values = g.cache("values", dtype, [batch, capacity, d])?;
+    let keys = g.write_rows(keys, k?, Rows::At(at))?;
+    let values = g.write_rows(values, v?, Rows::At(at))?;
+    let op = Op::Attention {
+        heads,
+        scale: 1.0 / (width as f32).sqrt(),
+        mask: AttentionMask::Cached(First::Operand),
+        relative: None,
+        bias: false,
+        follows_weights: false,
+    };
+    let y = g.attention_in_common(op, [q?, keys, values], at, common)?;
+    let y = g.matmul(y, Weight::named("out", [d, 16]))?;
+    g.output("y", y)?;
+    let name = format!("{batch} rows of {heads} heads of {width} and {capacity} keys in common, {dtype}");
+    // From the end of what is shared to the last row.
+    let at = |(row, [_, keys]): (usize, &[i32; 2])| keys + row as i32 * 7 % (capacity as i32 - keys);
+    let ats: Vec<i32> = shared.iter().enumerate().map(at).collect();
+    let tolerance = match dtype {
+        DType::F32 => crate::tolerance::NETWORK,
+        // A key of the row itself may be rounded to the other side.
+        _ => 1e-2,
+    };
+    let mut case = Case { tolerance, ..Case::new(name, g).with("at", ats).with("shared", shared.concat()) };
+    for name in ["keys", "values"] {
+        for (row, [first, keys]) in shared.iter().enumerate() {
+            let [from, to] = [*first as usize, row].map(|row| row * capacity * d);
+            case.copy_within(name, from..from + *keys as usize * d, to);
+        }
+    }
+    Ok(case)
+}
+
 /// Temperature, k, p and penalty: those of the released models, and others.
 const SETTINGS: [[f32; 4]; 8] = [
     [0.9, 50.0, 1.0, 1.05],

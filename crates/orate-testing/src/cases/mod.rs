@@ -22,6 +22,7 @@ mod tables;
 
 pub use attention::growing_scores;
 pub use case::Case;
+pub use decoding::rows_in_common;
 pub use fused::fused_cases;
 pub use harvest::{harvest, single_op};
 pub use layers::{DECODERS, decoder, feed_forward, relative_attention, residual_block, transformer};
@@ -70,6 +71,7 @@ pub fn op_cases() -> Vec<Case> {
         decoding::rows,
         decoding::in_place,
         decoding::watched,
+        decoding::in_common,
         decoding::normed,
         decoding::sample,
         compact::attention,

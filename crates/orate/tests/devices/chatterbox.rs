@@ -9,6 +9,7 @@ use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSour
 use orate_graph::{DType, Graph, Memory, Plan};
 use orate_models::chatterbox::flow_encoder::{FRAME_LENGTHS, Rows};
 use orate_models::chatterbox::{Files, estimator, t3};
+use orate_models::decoding::SHARED;
 use orate_testing::checkpoints::{write_chatterbox, write_chatterbox_as};
 use std::time::Duration;
 
@@ -127,18 +128,27 @@ fn bench_of_a_code() {
         let config = Files::open(folder.path()).expect("opens").talking.expect("a T3").config;
         for device in devices() {
             let device = open_device(device, Precision::Bf16);
-            for batch in [1, 4, 16, 32, 64] {
+            for (batch, common) in [1, 4, 16, 32, 64].into_iter().flat_map(|batch| [(batch, 0), (batch, 376)])
+            {
                 let mut graph = Graph::new("frame");
                 let kv = kv_on_gpus(Precision::Bf16);
                 let sizes = t3::CacheSizes { batch, capacity: 1024, kv, watched: false };
                 t3::frame(&mut graph, &config, sizes).expect("consistent");
+                if common > 0 && graph.buffers().iter().all(|b| b.name != SHARED) {
+                    continue;
+                }
                 let start = |memory: &mut dyn Memory, plan: &Plan| {
                     clear(memory, plan);
                     let position = plan.buffers().iter().find(|b| b.name == "position").expect("a state");
                     let rows = vec![ROWS; position.shape.len()];
                     memory.write_i32("position", &position.shape, &rows).expect("fits");
+                    if common > 0 {
+                        let shared = [0, common].repeat(batch);
+                        memory.write_i32(SHARED, &[batch, 2].into(), &shared).expect("fits");
+                    }
                 };
-                let what = format!("{} {variant}: a code of {batch}", device.describe());
+                let what =
+                    format!("{} {variant}: a code of {batch}, {common} rows in common", device.describe());
                 bench(&what, &*device, graph, start);
             }
         }
