@@ -10,7 +10,7 @@ use super::config::{FRAMES_PER_CODE, MEL, S3GenConfig, SAMPLES_PER_FRAME};
 use super::estimator;
 use super::flow_encoder::Rows;
 use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans};
-use super::shared_flow::{Announced, Flows, Job, MOST_ROWS, Row, Start, copy_mel};
+use super::shared_flow::{Announced, Flows, Job, Row, Start, copy_mel};
 use super::vocoder::{self, HARMONICS, Source};
 use crate::runtime::{MemoryPool, PooledMemory, Profile};
 use crate::{Cancel, ModelError};
@@ -18,9 +18,6 @@ use orate_graph::{Counters, Device, Shape, TAP_PREFIX};
 use orate_weights::WeightSource;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Memories of finished utterances kept for reuse.
-const MEMORIES_KEPT: usize = MOST_ROWS;
 
 /// Samples at the beginning of speech that are silenced and faded in: the vocoder starts with a click.
 const SILENCED: usize = 480;
@@ -72,7 +69,8 @@ pub struct S3Gen {
 
 impl S3Gen {
     pub(super) fn new(config: S3GenConfig, device: Arc<dyn Device>, weights: Arc<dyn WeightSource>) -> S3Gen {
-        let memories = MemoryPool::new(device.clone(), MEMORIES_KEPT);
+        // For as many as may speak at once: freeing one synchronizes the device.
+        let memories = MemoryPool::new(device.clone(), device.pacing().batch);
         S3Gen { flows: Flows::new(S3GenPlans::new(config, device, weights)), memories }
     }
 

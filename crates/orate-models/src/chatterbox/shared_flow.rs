@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Most callers of a run. Their number is padded to a power of two.
-pub(super) const MOST_ROWS: usize = 16;
+const MOST_ROWS: usize = 16;
 /// Most mel frames of all callers of a run: scores of the encoder's attention take 32 bytes for each frame
 /// and frame of its row.
 const MOST_FRAMES: usize = 12 << 10;
