@@ -5,10 +5,10 @@
 // positions, and a cache of 16-bit numbers. shared [B, 2]: for each row, a row whose first keys and values
 // are the same, and their number.
 //
-// A cluster of BLOCKS blocks has one head of sixteen rows. Half of the warps of all these have every n-th eight
-// of the keys in common: tensor cores multiply them with all queries, which are two numbers of 16 bits each, as
-// are weights, so that nothing is lost but what f32 would lose too. The other warps have the other keys of a
-// block's share of the rows. This block combines all parts of them, in the order of warps and blocks.
+// A cluster of BLOCKS blocks has one head of sixteen rows. Half of the warps of all these have every n-th
+// eight of the keys in common: tensor cores multiply them with all queries. These are sums of two numbers of
+// 16 bits, as are the weights of values, so hardly more is lost than in f32. The other warps have the other
+// keys of a block's share of the rows. This block combines all parts, in the order of warps and blocks.
 
 #if __CUDA_ARCH__ >= 900
 
@@ -138,7 +138,8 @@ DEVICE void decode_common(const Args& a, const Group& g, u32 left, int warp, flo
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int from = g.base + r + 8 * i;
-            Eight x = is && from < a.rows ? new_eight(a, 0, from, g.head, 32 * half + 8 * t) : Eight{zero, zero};
+            Eight x = Eight{zero, zero};
+            if (is && from < a.rows) x = new_eight(a, 0, from, g.head, 32 * half + 8 * t);
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 float4 y = scaled(x.of[j], a.scale * LOG2_E);
@@ -207,8 +208,8 @@ DEVICE void decode_common(const Args& a, const Group& g, u32 left, int warp, flo
     }
 }
 
-// Partial results of warp `warp` of OWN for row `row` of a group: its other keys. A quarter of a warp has every
-// n-th one.
+// Partial results of warp `warp` of OWN for row `row` of a group: its other keys. A quarter of a warp has
+// every n-th one.
 template <int OWN>
 DEVICE void decode_own(const Args& a, const Group& g, int row, int warp, float* to) {
     constexpr float LOG2_E = 1.44269504f;
@@ -298,7 +299,8 @@ template <int BLOCKS, int WARPS>
 DEVICE void decode_in_common(const Args& a) {
     // Rows of a block, and warps of a row.
     constexpr int ROWS = GROUP / BLOCKS, OWN = WARPS / ROWS;
-    __shared__ __align__(16) float common[WARPS][GROUP][PART], inbox[BLOCKS][ROWS][PART], mine[WARPS][PART];
+    __shared__ __align__(16) float common[WARPS][GROUP][PART], inbox[BLOCKS][ROWS][PART];
+    __shared__ __align__(16) float mine[2 * WARPS][PART];
     __shared__ u64 arrival;
     u32 barrier = (u32)__cvta_generic_to_shared(&arrival), rank = cluster_rank();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -322,11 +324,14 @@ DEVICE void decode_in_common(const Args& a) {
     unsigned long long same = (unsigned long long)(g.leader + 1) << 32 | (u32)g.count;
     g.alike = __match_any_sync(0xffffffffu, g.count > 0 ? same : (unsigned long long)lane << 32) & 0xffff;
     u32 open = __ballot_sync(0xffffffffu, lane < GROUP && g.count > 0 && __ffs(g.alike) - 1 == lane);
-    if (warp < WARPS) {
+    if (!open) {
+        // All warps have keys of their own rows.
+        decode_own<2 * OWN>(a, g, ROWS * rank + warp / (2 * OWN), warp % (2 * OWN), mine[warp]);
+    } else if (warp < WARPS) {
         decode_common<BLOCKS, WARPS>(a, g, open, warp, common[warp]);
     } else {
-        int of_row = (warp - WARPS) / OWN;
-        decode_own<OWN>(a, g, ROWS * rank + of_row, warp % OWN, mine[warp - WARPS]);
+        int own = warp - WARPS;
+        decode_own<OWN>(a, g, ROWS * rank + own / OWN, own % OWN, mine[own]);
     }
     __syncthreads();
     cluster_wait();
@@ -345,8 +350,12 @@ DEVICE void decode_in_common(const Args& a) {
     }
     if (of >= ROWS || b >= a.rows) return;
     largest = -INFINITY, total = 0.0f, sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (open) combine<BLOCKS>(inbox[0][of], ROWS * PART, four, largest, total, sum);
-    combine<OWN>(mine[OWN * of], PART, four, largest, total, sum);
+    if (open) {
+        combine<BLOCKS>(inbox[0][of], ROWS * PART, four, largest, total, sum);
+        combine<OWN>(mine[OWN * of], PART, four, largest, total, sum);
+    } else {
+        combine<2 * OWN>(mine[2 * OWN * of], PART, four, largest, total, sum);
+    }
     store_as(a.type, a.out, ((size_t)b * a.heads + g.head) * D + 4 * four, scaled(sum, 1.0f / total));
 }
 

@@ -1,5 +1,6 @@
-// Weight-stationary matmuls with a residual on Hopper, as defined in `matmul.cu`, of very many rows by few of K:
-// out = residual + x · w + bias in f32. If `next` is not null, a Snake of the result is stored there in 16 bits.
+// Weight-stationary matmuls with a residual on Hopper, as defined in `matmul.cu`, of very many rows and small
+// K: out = residual + x · w + bias in f32. If `norm` is not null, a Snake of the result is stored in `next`,
+// in 16 bits.
 //
 // Memory bounds these: a block loops over tiles of rows and keeps its weights in registers, and one more warp
 // requests rows of x and of the residual some tiles ahead. Results take the place of the residual in shared
@@ -12,8 +13,8 @@
 // Tiles in shared memory at most.
 #define MOST_TILES 4
 
-// A box of x is a piece of K of a tile. Boxes of the residual and of `out` are 32 channels of a tile, those of
-// `next` 64.
+// A box of x is a piece of K of a tile. Boxes of the residual and of `out` are 32 channels of a tile, those
+// of `next` 64.
 struct ResidualArgs {
     Tensor x, residual, out, next;
     Args a;
@@ -29,7 +30,8 @@ DEVICE void add_to_residual(const ResidualArgs& all) {
     extern __shared__ float4 shared4[];
     __shared__ u64 barriers[2][MOST_TILES];
     const Args& a = all.a;
-    constexpr int PIECES = (16 * STEPS + PIECE - 1) / PIECE, OF_PIECE = 2 * PIECE * TILE, OF_X = PIECES * OF_PIECE;
+    constexpr int PIECES = (16 * STEPS + PIECE - 1) / PIECE, OF_PIECE = 2 * PIECE * TILE;
+    constexpr int OF_X = PIECES * OF_PIECE;
     // Of 32 channels in f32, and of a warpgroup.
     constexpr int OF_PART = 4 * 32 * TILE, STAGE = OF_X + 4 * OF_PART, OF_NEXT = 2 * 64 * TILE;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4, stages = all.stages;

@@ -66,7 +66,8 @@ const DECODING: [&str; 12] = [
     "decode_narrow_heads_4",
 ];
 
-/// Attention of a single query over rows that begin alike, with the blocks of a cluster and threads of a block.
+/// Attention of a single query over rows that begin alike, with the blocks of a cluster and threads of a
+/// block.
 pub(crate) const SHARED: [(&str, usize, usize); 3] =
     [("decode_shared_8", 8, 256), ("decode_shared_4", 4, 256), ("decode_shared_2", 2, 512)];
 

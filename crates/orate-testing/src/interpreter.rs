@@ -136,6 +136,18 @@ pub enum InterpretError {
         /// Number of rows.
         rows: usize,
     },
+    /// Rows of a cache are said to begin alike, and do not.
+    #[error("graph `{graph}`, node #{node}: {keys} keys or values of rows {rows:?} are not the same")]
+    Common {
+        /// Graph name.
+        graph: String,
+        /// Node number.
+        node: usize,
+        /// A row, and the one that it is said to begin like.
+        rows: [usize; 2],
+        /// How many are said to be the same.
+        keys: usize,
+    },
     /// A node reads a value that no node produced, or with the wrong type: the graph is broken.
     #[error("graph `{graph}`: value {value} is read as {dtype} but is not there in this type")]
     Value {
@@ -277,7 +289,11 @@ impl Run<'_> {
         (batch, rows, most): (usize, usize, usize),
         first: First,
     ) -> Result<Vec<usize>, InterpretError> {
-        let operand = node.inputs.last().copied();
+        // Of attention, what rows have in common may follow.
+        let operand = match node.op {
+            Op::Attention { .. } => node.inputs.get(3).copied(),
+            _ => node.inputs.last().copied(),
+        };
         let given = match (first, operand) {
             (First::Const(first), _) => vec![first as i32; batch],
             (First::Operand, Some(v)) => self.integers(v)?.to_vec(),
@@ -288,6 +304,26 @@ impl Run<'_> {
             _ => Err(self.out_of_range(i, &node.op, i64::from(first) + rows as i64 - 1, most)),
         };
         given.into_iter().map(one).collect()
+    }
+
+    /// Checks what rows of a cache are said to have in common before `positions`.
+    fn check_common(&self, node: usize, inputs: &[Value], positions: &[i32]) -> Result<(), InterpretError> {
+        let Some(shared) = inputs.get(4) else { return Ok(()) };
+        let dims = self.graph.shape(inputs[1]).dims();
+        for (row, said) in self.integers(*shared)?.chunks_exact(2).enumerate() {
+            let (first, keys) = (said[0] as usize, said[1].max(0) as usize);
+            let is_there = first < dims[0] && keys as i32 <= positions[row];
+            let are_same = |v: &Value| -> Result<bool, InterpretError> {
+                let all = self.kept(*v)?;
+                let begin = |row: usize| &all[row * dims[1] * dims[2]..][..keys * dims[2]];
+                Ok(begin(first) == begin(row))
+            };
+            if !(is_there && are_same(&inputs[1])? && are_same(&inputs[2])?) {
+                let graph = self.graph.name().to_owned();
+                return Err(InterpretError::Common { graph, node, rows: [row, first], keys });
+            }
+        }
+        Ok(())
     }
 
     fn broken(&self, v: Value, dtype: DType) -> InterpretError {
@@ -492,7 +528,11 @@ impl Run<'_> {
                     positions: match (mask, node.inputs.get(3)) {
                         (AttentionMask::Cached(first), Some(v)) => {
                             self.firsts((i, node), (dims(0)[0], dims(0)[1], dims(1)[1]), *first)?;
-                            Some(self.integers(*v)?)
+                            let positions = self.integers(*v)?;
+                            if !*bias {
+                                self.check_common(i, &node.inputs, positions)?;
+                            }
+                            Some(positions)
                         }
                         (AttentionMask::Stream(_), Some(v)) => {
                             self.firsts((i, node), (dims(0)[0], 0, i32::MAX as usize), First::Operand)?;

@@ -17,8 +17,8 @@
 //! | `norms` | norm of rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
-//! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals`, `snaked_residuals`
-//! and `draws` mark launches that a target can make one, or fewer.
+//! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals`,
+//! `snaked_residuals` and `draws` mark launches that a target can make one, or fewer.
 
 mod add_row;
 mod attended;

@@ -1,5 +1,5 @@
-//! A matmul that adds a residual, then the Snake of its result → a run of launches that a target can make one:
-//! the matmul stores both.
+//! A matmul that adds a residual, then the Snake of its result → a run of launches that a target can make
+//! one: the matmul stores both.
 
 use super::draft::{Draft, Run};
 use crate::Op;

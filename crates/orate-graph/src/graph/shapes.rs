@@ -543,6 +543,18 @@ mod tests {
             let y = g.attention(attention(2, mask), x, cache, cache, positions);
             assert_eq!(y.is_ok(), fits, "{mask:?} of {positions:?}");
         }
+        let shared = g.input("shared", DType::I32, [2, 2]).expect("declares");
+        let one_cache = g.state("one cache", DType::F32, [1, 5, 8]).expect("declares");
+        let in_cache = AttentionMask::Cached(First::Operand);
+        for (mask, keys, common, fits) in [
+            (in_cache, cache, shared, true),
+            (in_cache, cache, first, false),
+            (in_cache, one_cache, shared, false),
+            (AttentionMask::Stream(3), cache, shared, false),
+        ] {
+            let y = g.attention_in_common(attention(2, mask), [x, keys, keys], first, common);
+            assert_eq!(y.is_ok(), fits, "{mask:?} of {:?}", g.shape(common));
+        }
         let next = g.increment(first, 1).expect("integers");
         assert_eq!(g.info(next).dtype, DType::I32);
         let both = g.concat(&[next, one], 0).expect("integers");

@@ -11,7 +11,7 @@ use orate_graph::{
 };
 use orate_models::decoding::{
     Autoregressive, CODES, DrawSettings, Extent, FRAME, Facts, LAST, MemorySizes, POSITION, Pass, ROWS, SEED,
-    Sampling,
+    SHARED, Sampling,
 };
 use orate_models::{ModelError, PlanCache};
 use orate_testing::RandomWeights;
@@ -96,7 +96,7 @@ fn graph(key: Key, taps: bool) -> std::result::Result<Graph, GraphError> {
         Key::Prefill(s, time) => {
             let rows = g.input(ROWS, DType::F32, [LANES * s.batch, time, WIDTH])?;
             let last = g.input(LAST, DType::I32, [LANES * s.batch])?;
-            let (x, _) = layer(&mut g, s, rows)?;
+            let (x, _) = layer(&mut g, s, rows, false)?;
             let x = g.row_at(x, last)?;
             let logits = g.matmul(x, Weight::named("head", [WIDTH, VOCABULARY]))?;
             g.output("logits", logits)?;
@@ -125,7 +125,7 @@ fn graph(key: Key, taps: bool) -> std::result::Result<Graph, GraphError> {
             let row = g.add(row, at)?;
             let rows = g.concat(&[row, row], 1)?;
             let rows = g.reshape(rows, [LANES * s.batch, 1, WIDTH])?;
-            let (x, position) = layer(&mut g, s, rows)?;
+            let (x, position) = layer(&mut g, s, rows, s.batch > 1)?;
             let logits = g.matmul(x, Weight::named("head", [WIDTH, VOCABULARY]))?;
             g.update("logits", logits)?;
             let position = g.increment(position, 1)?;
@@ -136,8 +136,13 @@ fn graph(key: Key, taps: bool) -> std::result::Result<Graph, GraphError> {
 }
 
 /// Causal attention and a residual: rows `[B · L, T, D]` from `position` on → the same shape, and the
-/// position.
-fn layer(g: &mut Graph, s: MemorySizes, x: Value) -> std::result::Result<(Value, Value), GraphError> {
+/// position. The device may be told what rows have in common; the reference device checks it.
+fn layer(
+    g: &mut Graph,
+    s: MemorySizes,
+    x: Value,
+    is_told: bool,
+) -> std::result::Result<(Value, Value), GraphError> {
     let position = g.state(POSITION, DType::I32, [LANES * s.batch])?;
     let first = Rows::At(position);
     let kept = |g: &mut Graph, name: &str| {
@@ -150,7 +155,12 @@ fn layer(g: &mut Graph, s: MemorySizes, x: Value) -> std::result::Result<(Value,
     let mask = AttentionMask::Cached(first.kind());
     let op =
         Op::Attention { heads: 2, scale: 0.5, mask, relative: None, bias: false, follows_weights: false };
-    let y = g.attention(op, queries, keys, values, first.operand())?;
+    let y = if is_told {
+        let shared = g.input(SHARED, DType::I32, [LANES * s.batch, 2])?;
+        g.attention_in_common(op, [queries, keys, values], position, shared)?
+    } else {
+        g.attention(op, queries, keys, values, first.operand())?
+    };
     g.tap("attended", y)?;
     Ok((g.add(x, y)?, position))
 }

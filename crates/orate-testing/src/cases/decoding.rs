@@ -381,8 +381,8 @@ pub(super) fn watched(cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Rows of which some have the first keys and values in common: all, within sixteen and across, of two voices,
-/// and none.
+/// Rows of which some have the first keys and values in common: all, within sixteen and across, of two
+/// voices, and none.
 pub(super) fn in_common(cases: &mut Vec<Case>) -> Result<()> {
     let voice = |first: i32, keys: i32| [first, keys];
     let alone = |row: i32| [row, 0];
