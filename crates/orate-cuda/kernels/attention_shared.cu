@@ -68,7 +68,7 @@ DEVICE void combine(const float* parts, int stride, int four, float& largest, fl
     }
 }
 
-// Waits for no memory: other blocks have started.
+// Tells the cluster that this block has started. Unlike `cluster_arrive` it does not wait for its writes.
 DEVICE void cluster_begin() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
 // Writes 16 bytes to the shared memory of another block, for a phase of its barrier.
