@@ -76,22 +76,17 @@ impl<K: PartialEq> KeptStates<K> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Keeps a state, unless it alone exceeds the limit or there is one of this key, which has the same
-    /// bytes. Returns the number of the one that is kept.
-    pub fn keep(&self, key: K, state: KeptState) -> u64 {
-        let number = state.number;
+    /// Keeps a state, unless it alone exceeds the limit.
+    pub fn keep(&self, key: K, state: KeptState) {
         if state.bytes > self.most_bytes {
-            return number;
+            return;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, there)) = kept.iter().find(|(k, _)| *k == key) {
-            return there.number;
-        }
+        kept.retain(|(k, _)| *k != key);
         let mut bytes: usize = kept.iter().map(|(_, s)| s.bytes).sum();
         while bytes + state.bytes > self.most_bytes {
             bytes -= kept.remove(0).1.bytes;
         }
         kept.push((key, Arc::new(state)));
-        number
     }
 }

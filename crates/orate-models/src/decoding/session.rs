@@ -168,7 +168,9 @@ impl<N: Autoregressive> Session<N> {
         let buffers: Vec<_> = caches(plan.plan()).map(|b| (&*b.name, b.dtype, shape(b))).collect();
         let parts = cache_parts(plan.plan(), lanes, &rows, (own, kept));
         let state = KeptState::new(&**network.device(), self.memory.get(), &buffers, &parts)?;
-        self.beginning = Some(Beginning { state: prefixes.keep(prefix, state), rows: fixed });
+        // Another utterance may compute the same in a longer cache, which may round otherwise.
+        self.beginning = Some(Beginning { state: state.number(), rows: fixed });
+        prefixes.keep(prefix, state);
         Ok(0)
     }
 
