@@ -24,55 +24,56 @@ typedef uint2 Scales;
 #define PER_SCALE (PRECISION == 8 ? 1 : 2)
 #define PER_PLANE (PRECISION == 7 ? 2 : 1)
 #define HAS_PLANES (PRECISION >= 7)
-// Upper bits of 16 channels by 16 of K, in each half of a word.
-#define HIGH_BITS (PRECISION == 7 ? 4 : 8)
-#define HIGH_MASK (PRECISION == 7 ? 0x000f000fu : 0x00ff00ffu)
+// By how much upper bits of the second 16 channels are higher in a word, and where those of 16 channels by 16
+// of K are.
+#define HIGH_BITS (PRECISION == 7 ? 2 : 8)
+#define HIGH_MASK (PRECISION == 7 ? 0x00330033u : 0x00ff00ffu)
 
 #if __CUDA_ARCH__ >= 800
-// Two of the integers in `word`, plus the offset that makes them positive, as halves: 0x6400 + b is 1024 + b.
-#if PRECISION == 4
-#define ZERO 0x64806480u  // 1024 + 128
-#define PAIRS 2
-#elif PRECISION == 5
-#define ZERO 0x64086408u  // 1024 + 8
-#define PAIRS 4
-#elif PRECISION == 8
-#define ZERO 0x64206420u  // 1024 + 32
-#define PAIRS 4
-#else
-#define ZERO 0x64006400u  // 1024
-#define PAIRS 4
-#endif
+// 1024 in both halves: as the lower ten bits of a half of f16, an integer is added to it. Blocks are launched
+// with one row of threads, which compilers do not know, so it stays in a register: with a mask an instruction
+// has no room for another constant.
+DEVICE u32 offset() { return 0x64006400u * blockDim.y; }
 
-// Pair `i` of four; `high` has the bits that `word` lacks.
+// Two of the integers in `word`, pair `i` of four, as halves; `high` has the bits that `word` lacks.
 DEVICE u32 pair(u32 word, u32 high, int i) {
+    u32 both;
 #if PRECISION == 4
-    return __byte_perm(word ^ 0x80808080u, 0x64646464u, i % PAIRS ? 0x4342 : 0x4140);
+    both = __byte_perm(word ^ 0x80808080u, offset(), i % 2 ? 0x5352 : 0x5150);
+    asm("sub.f16x2 %0, %0, %1;" : "+r"(both) : "r"(0x64806480u)); // 1024 + 128
 #else
-    u32 both = ((word >> (4 * i)) & 0x000f000fu) | 0x64006400u;
+    // Every other pair is four bits higher, so 16 times as much, which takes no shift.
+    bool is_higher = i % 2;
+    both = ((word >> (i / 2 * 8)) & (is_higher ? 0x00f000f0u : 0x000f000fu)) | offset();
 #if PRECISION == 7
-    both |= ((high >> i) & 0x00010001u) << 4;
+    both |= (high << (4 - i / 2)) & (is_higher ? 0x01000100u : 0x00100010u);
 #elif PRECISION == 8
-    both |= ((high >> (2 * i)) & 0x00030003u) << 4;
+    both |= (high << (4 - i / 2 * 2)) & (is_higher ? 0x03000300u : 0x00300030u);
+#endif
+    // What is subtracted for numbers that have been made positive.
+    constexpr u32 ZERO = PRECISION == 5 ? 0x00080008u : PRECISION == 8 ? 0x00200020u : 0;
+    constexpr u32 SIXTEENTH = PRECISION == 5 ? 0xd480d480u : PRECISION == 8 ? 0xd600d600u : 0xd400d400u;
+    if (is_higher) asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(both) : "r"(0x2c002c00u), "r"(SIXTEENTH));
+    else asm("sub.f16x2 %0, %0, %1;" : "+r"(both) : "r"(0x64006400u | ZERO));
 #endif
     return both;
-#endif
 }
 
-// Multiplies a pair by a scale that is in both halves, and adds what is. Only the result is rounded.
-DEVICE u32 scaled(u32 pair, u32 scale, u32 added) {
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(ZERO));
+// Multiplies a pair by a scale, the lower or upper half of a word, and adds that half of another. Only the
+// result is rounded.
+#define BY_HALF(OF, ADDED) "{.reg .f16 a, b, c, d; .reg .b32 s, t; mov.b32 {a, b}, %1; mov.b32 {c, d}, %2;" \
+    "mov.b32 s, {" OF ", " OF "}; mov.b32 t, {" ADDED ", " ADDED "};"
+DEVICE u32 scaled(u32 pair, u32 scale, u32 added, bool upper) {
 #if HAS_MINIMA
-    asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(scale), "r"(added));
+    if (upper) asm(BY_HALF("b", "d") "fma.rn.f16x2 %0, %0, s, t;}" : "+r"(pair) : "r"(scale), "r"(added));
+    else asm(BY_HALF("a", "c") "fma.rn.f16x2 %0, %0, s, t;}" : "+r"(pair) : "r"(scale), "r"(added));
 #else
-    asm("mul.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
+    if (upper) asm(BY_HALF("b", "d") "mul.f16x2 %0, %0, s;}" : "+r"(pair) : "r"(scale), "r"(added));
+    else asm(BY_HALF("a", "c") "mul.f16x2 %0, %0, s;}" : "+r"(pair) : "r"(scale), "r"(added));
 #endif
     return pair;
 }
-
-// Two halves of one kind.
-DEVICE u32 both_low(u32 x) { return __byte_perm(x, 0, 0x1010); }
-DEVICE u32 both_high(u32 x) { return __byte_perm(x, 0, 0x3232); }
+#undef BY_HALF
 
 // 16 channels by 16 of K, with the scales of this thread's two channels.
 DEVICE uint4 widened(Numbers numbers, u32 high, u32 scale, u32 added) {
@@ -81,10 +82,11 @@ DEVICE uint4 widened(Numbers numbers, u32 high, u32 scale, u32 added) {
 #else
     const u32 words[1] = {numbers};
 #endif
-    u32 p[4], a = both_low(scale), b = both_high(scale), c = both_low(added), d = both_high(added);
+    u32 p[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) p[i] = pair(words[i / PAIRS], high, i);
-    return make_uint4(scaled(p[0], a, c), scaled(p[1], b, d), scaled(p[2], a, c), scaled(p[3], b, d));
+    for (int i = 0; i < 4; i++)
+        p[i] = scaled(pair(words[PRECISION == 4 ? i / 2 : 0], high, i), scale, added, i % 2);
+    return make_uint4(p[0], p[1], p[2], p[3]);
 }
 #endif
 #endif

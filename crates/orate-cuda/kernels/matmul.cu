@@ -88,6 +88,7 @@ typedef uint4 Stored;
 // Layout of x.
 enum Source {
     DENSE,  // rows of K, a multiple of 4
+    PAIRS,  // the same with weights in blocks, K a multiple of 32: blocks of 16 of K in pairs
     CONV,   // C a multiple of 4
     PAST,   // CONV after a history, or with zeros beyond the ends
     ODD     // anything, element by element
@@ -361,9 +362,9 @@ struct Tuning {
     // Steps in flight. With three, norms do not fit the registers in f32.
     static constexpr bool IS_TIGHT = PRECISION == 0 && __CUDA_ARCH__ >= 800;
     static constexpr bool IS_DEEP = (TILES == 1 && !IS_TIGHT) || (TILES <= 3 && PRECISION >= 2);
-    // Blocks of 16 of K in a step: for up to eight rows those that share scales, which are loaded once.
-    static constexpr int STEP = TILES == 1 && PRECISION >= 4 ? 2 : 1;
-    static constexpr int DEPTH = (IS_DEEP ? 3 : 2) - (STEP - 1);
+    // Blocks of 16 of K in a step. Those of a pair share scales, which are loaded once.
+    static constexpr int STEP = SOURCE == PAIRS ? 2 : 1;
+    static constexpr int DEPTH = IS_DEEP && STEP == 1 ? 3 : 2;
     // Whether registers are left to load the values to add to the first results while the matmul runs.
     static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
 };
@@ -373,7 +374,8 @@ DEVICE void product(const Args& a) {
     extern __shared__ float4 shared4[];
     float* shared = (float*)shared4;
     constexpr int ROWS = 8 * TILES, DEPTH = Tuning<TILES, SOURCE>::DEPTH, STEP = Tuning<TILES, SOURCE>::STEP;
-    constexpr bool FEW = TILES <= 2 && SOURCE == DENSE, NORMS = FEW, CENTERS = NORMS && TILES == 1;
+    constexpr bool IS_DENSE = SOURCE == DENSE || SOURCE == PAIRS;
+    constexpr bool FEW = TILES <= 2 && IS_DENSE, NORMS = FEW, CENTERS = NORMS && TILES == 1;
     // Whether registers are left to load biases of a norm ahead.
     constexpr bool SHIFTS = CENTERS && PRECISION >= 2;
     // The root of an RMS norm is applied to sums: only then it is known.
@@ -384,7 +386,7 @@ DEVICE void product(const Args& a) {
 
     // This warp's part of K, in steps.
     u32 parts = blocks * WARPS, part = rank * WARPS + warp, shift = 31 - __clz(parts);
-    u32 steps = (u32)(a.k_blocks + STEP - 1) / STEP;
+    u32 steps = (u32)a.k_blocks / STEP;
     int begin = steps * part >> shift, end = steps * (part + 1) >> shift;
 
     // Weights do not depend on the previous kernel.
@@ -398,11 +400,21 @@ DEVICE void product(const Args& a) {
     // A gated block has 16 channels of the first part and the same of the second.
     bool gates = FEW && a.gated;
     size_t apart = gates ? (size_t)a.first / CHANNELS * size : 0;
-    const uint4* channels = a.w + (size_t)(gates ? blockIdx.x / 2 : blockIdx.x) * size;
+    const char* channels = (const char*)(a.w + (size_t)(gates ? blockIdx.x / 2 : blockIdx.x) * size);
     constexpr int SCALES = (STEP + PER_SCALE - 1) / PER_SCALE, PLANES = (STEP + PER_PLANE - 1) / PER_PLANE;
-    const Stored* weights = (const Stored*)channels + lane;
-    const u32* plane = (const u32*)(channels + numbers) + lane;
-    const Scales* scales = (const Scales*)(channels + numbers + planes) + lane / 4;
+    // Numbers, upper bits and scales of this thread in the first step, of both parts. Where blocks are in
+    // pairs these move on, which takes fewer instructions than to compute addresses.
+    int start = STEP == 2 ? begin : 0;
+    const char *weights[2], *plane[2], *scales[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const char* part = channels + i * 16 * apart;
+        weights[i] =
+            part + (start * STEP * 32 + lane) * sizeof(Stored) + (gates ? half * sizeof(Numbers) : 0);
+        plane[i] = part + 16 * numbers + (start * STEP / PER_PLANE * 32 + lane) * 4;
+        scales[i] = part + 16 * (numbers + planes) +
+                    (start * STEP / PER_SCALE * 8 + lane / 4) * sizeof(Scales) + (gates ? 4 * half : 0);
+    }
     Scales scale[DEPTH][SCALES];
     u32 high[DEPTH][PLANES];
 #else
@@ -420,35 +432,33 @@ DEVICE void product(const Args& a) {
     // `gated` is a constant in the loop below, and `normed` there.
     auto load_weights = [&](int to, int step, bool gated) {
 #if PRECISION >= 4
-        const Scales* shared = scales + step * STEP / PER_SCALE * 8;
-        const u32* bits = plane + step * STEP / PER_PLANE * 32;
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
-            // If a step's second block does not exist, x is zero there.
-            const Stored* own = weights + min(step * STEP + i, a.k_blocks - 1) * 32;
-            const Numbers* first = (const Numbers*)own;
-            if (gated) w[to][i] = joined(first[half], ((const Numbers*)((const uint4*)first + apart))[half]);
-            else w[to][i] = *own;
+            int at = (step * STEP + i) * 32 * sizeof(Stored);
+            if (!gated) w[to][i] = *(const Stored*)(weights[0] + at);
+            else w[to][i] = joined(*(const Numbers*)(weights[0] + at), *(const Numbers*)(weights[1] + at));
         }
 #pragma unroll
         for (int i = 0; i < SCALES; i++) {
+            int at = (step * STEP / PER_SCALE + i) * 8 * sizeof(Scales);
             if (!gated) {
-                scale[to][i] = shared[8 * i];
+                scale[to][i] = *(const Scales*)(scales[0] + at);
                 continue;
             }
-            const u32 *first = (const u32*)(shared + 8 * i) + half, *second = first + 4 * apart;
-            scale[to][i].x = first[0], scale[to][i].y = second[0];
+            scale[to][i].x = *(const u32*)(scales[0] + at), scale[to][i].y = *(const u32*)(scales[1] + at);
 #if HAS_MINIMA
-            scale[to][i].z = first[2], scale[to][i].w = second[2];
+            at += 8;
+            scale[to][i].z = *(const u32*)(scales[0] + at), scale[to][i].w = *(const u32*)(scales[1] + at);
 #endif
         }
 #pragma unroll
         for (int i = 0; HAS_PLANES && i < PLANES; i++) {
-            high[to][i] = bits[32 * i];
+            int at = (step * STEP / PER_PLANE + i) * 128;
+            high[to][i] = *(const u32*)(plane[0] + at);
             if (!gated) continue;
             // Upper bits of both blocks of 16 of K, of these channels.
             constexpr u32 MASK = HIGH_MASK * (PER_PLANE == 2 ? 0x101 : 1);
-            u32 second = bits[32 * i + 4 * apart] >> half * HIGH_BITS & MASK;
+            u32 second = *(const u32*)(plane[1] + at) >> half * HIGH_BITS & MASK;
             high[to][i] = (high[to][i] >> half * HIGH_BITS & MASK) | second << HIGH_BITS;
         }
 #else
@@ -459,12 +469,10 @@ DEVICE void product(const Args& a) {
     };
     int k = begin * STEP * 16 + lane % 4 * 4;
     float4 factor[NORMS ? DEPTH : 1][STEP], added[SHIFTS ? DEPTH : 1][STEP];
-    // Rows with norms have whole blocks, but a step's second block may not exist.
-    auto exists = [&](int i, int k) { return i == 0 || k + 16 * i < a.k; };
     auto load_norms = [&](int to, int k) {
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
-            if (!NORMS || !exists(i, k)) continue;
+            if (!NORMS) continue;
             factor[to][i] = *(const float4*)(a.norm + k + 16 * i);
             if (SHIFTS && a.shift) added[to][i] = *(const float4*)(a.shift + k + 16 * i);
         }
@@ -472,7 +480,7 @@ DEVICE void product(const Args& a) {
 #pragma unroll
     for (int s = 0; s < DEPTH; s++) {
         if (begin + s >= end) continue;
-        load_weights(s, begin + s, gates);
+        load_weights(s, STEP == 2 ? s : begin + s, gates);
         if (NORMS && a.norm) load_norms(s, k + 16 * STEP * s);
     }
     if (threadIdx.x == 0) bring_near(a.next, a.next_bytes);
@@ -486,12 +494,23 @@ DEVICE void product(const Args& a) {
     if (blocks > 1) cluster_arrive();
     wait_for_previous();
 
-    Rows<TILES, SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
+    Rows<TILES, IS_DENSE ? DENSE : SOURCE> rows(a, blockIdx.y * ROWS + lane / 4);
+    const float* own_rows[TILES];
 #pragma unroll
-    for (int s = 0; s < DEPTH; s++)
+    for (int j = 0; j < TILES; j++) own_rows[j] = a.x + rows.base + min(8 * j, rows.more) * a.k + k;
+    auto load_x = [&](int s, int k) {
+        if (STEP == 1) {
+            rows.load(a, k, x[s][0]);
+            return;
+        }
 #pragma unroll
         for (int i = 0; i < STEP; i++)
-            if (begin + s < end) rows.load(a, k + 16 * (STEP * s + i), x[s][i]);
+#pragma unroll
+            for (int j = 0; j < TILES; j++) x[s][i][j] = *(const float4*)(own_rows[j] + 16 * (s * STEP + i));
+    };
+#pragma unroll
+    for (int s = 0; s < DEPTH; s++)
+        if (begin + s < end) load_x(s, k + 16 * STEP * s);
     // Each warp reads whole rows for their layer norms, which is faster than exchanging sums between warps.
     // Of rows, the root's inverse, or the squares so far.
     float root[NORMS ? TILES : 1] = {}, mean = 0.0f;
@@ -539,13 +558,28 @@ DEVICE void product(const Args& a) {
         }
     };
     auto multiply_all = [&](bool gated, bool normed) {
+        auto move_on = [&]() {
+#if PRECISION >= 4
+            if (STEP == 1) return;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if (i == 1 && !gated) continue;
+                weights[i] += DEPTH * STEP * 32 * sizeof(Stored);
+                plane[i] += DEPTH * STEP / PER_PLANE * 128;
+                scales[i] += DEPTH * STEP / PER_SCALE * 8 * sizeof(Scales);
+            }
+#pragma unroll
+            for (int j = 0; j < TILES; j++) own_rows[j] += 16 * STEP * DEPTH;
+#endif
+        };
+        move_on();
         for (int step = begin; step < end; step += DEPTH) {
 #pragma unroll
             for (int s = 0; s < DEPTH; s++) {
                 if (step + s >= end) break;
 #pragma unroll
                 for (int i = 0; i < STEP; i++) {
-                    if (normed && exists(i, k)) apply_norms(s, i);
+                    if (normed) apply_norms(s, i);
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
                     uint4 wide[FACTORS];
                     u32 bits = HAS_PLANES ? high[s][i / PER_PLANE] : 0;
@@ -557,13 +591,13 @@ DEVICE void product(const Args& a) {
 #endif
                 }
                 if (step + s + DEPTH < end) {
-                    load_weights(s, step + s + DEPTH, gated);
-#pragma unroll
-                    for (int i = 0; i < STEP; i++) rows.load(a, k + 16 * (STEP * DEPTH + i), x[s][i]);
+                    load_weights(s, STEP == 2 ? s : step + s + DEPTH, gated);
+                    load_x(s, k + 16 * STEP * DEPTH);
                     if (normed) load_norms(s, k + 16 * STEP * DEPTH);
                 }
                 k += 16 * STEP;
             }
+            move_on();
         }
     };
     // A loop for each case, without conditions: with them, instructions took longer than reading blocks.
@@ -658,7 +692,7 @@ DEVICE void product(const Args& a) {
         u32 row = (cell / 8 << cluster_shift) + rank, r = blockIdx.y * ROWS + row;
         if (r >= a.rows || n >= a.n) break;
         if (!first) addends.load(a, r, n);
-        store<SOURCE == DENSE>(a, sum_of(cell, row), addends, r, n, slope);
+        store<IS_DENSE>(a, sum_of(cell, row), addends, r, n, slope);
     }
 }
 
@@ -676,6 +710,8 @@ DEVICE void product(const Args& a) {
 KERNEL(matmul_1_dense, 1, DENSE)
 KERNEL(matmul_2_dense, 2, DENSE)
 KERNEL(matmul_3_dense, 3, DENSE)
+KERNEL(matmul_1_pairs, 1, PAIRS)
+KERNEL(matmul_2_pairs, 2, PAIRS)
 KERNEL(matmul_5_dense, 5, DENSE)
 KERNEL(matmul_5_conv, 5, CONV)
 KERNEL(matmul_5_past, 5, PAST)

@@ -199,8 +199,8 @@ const SOURCES: &[Source] = &[
     source!("rotary", "rotary.cu", [], ["rotary_table", "rope_table", "rotary", "time_embedding"]),
 ];
 
-/// Kernels of a matmul program.
-const PRODUCTS: [&str; 10] = [
+/// Kernels of a matmul program. Only weights in blocks need the last two.
+const PRODUCTS: [&str; 12] = [
     "matmul_1_dense",
     "matmul_2_dense",
     "matmul_3_dense",
@@ -211,6 +211,8 @@ const PRODUCTS: [&str; 10] = [
     "matmul_9_conv",
     "matmul_7_past",
     "matmul_5_odd",
+    "matmul_1_pairs",
+    "matmul_2_pairs",
 ];
 
 /// Kernel for matmuls of many rows, in a program of its own.
@@ -391,7 +393,8 @@ fn product_source(precision: Precision) -> Source {
         include_str!("../kernels/matmul.cu")
     );
     let options = precision_options(precision);
-    Source { name: product_program(precision), text, options, functions: &PRODUCTS }
+    let functions = if precision.block() > 1 { &PRODUCTS[..] } else { &PRODUCTS[..PRODUCTS.len() - 2] };
+    Source { name: product_program(precision), text, options, functions }
 }
 
 /// Name of the program with [`TALL`] in this precision; blocks have none.

@@ -451,11 +451,10 @@ fn pack_super(w: &Tensor<'_>, format: SuperFormat) -> Vec<u32> {
 /// Packs `[K, N]`, of which `block_of` returns a block of a channel, in blocks of 32 channels: the lower four
 /// bits as in [`pack_blocks`], upper bits, and scales. K is a multiple of 256.
 ///
-/// Each thread has a word of upper bits: of 32 of K with five bits, where pair `i` of the first 16 is in bits
-/// `i` and `i + 16`, and of the others in bits `i + 8` and `i + 24`; of 16 of K with six bits, in bits `2i`
-/// and `2i + 16` and the ones after them. Scales are f16 as in [`pack_blocks`], for every 16 of K with six
-/// bits, else followed by the negative minima of the same channels. Both are products, of which the file has
-/// the factors.
+/// Each thread has a word of upper bits, the first number of a pair in the lower 16 bits and the second in
+/// the others: of 16 of K with six bits, or with five bits a byte for each 16 of 32. [`upper_bits`] says
+/// where they are. Scales are f16 as in [`pack_blocks`], for every 16 of K with six bits, else followed by
+/// the negative minima of the same channels. Both are products, of which the file has the factors.
 fn pack_columns(
     format: SuperFormat,
     (k, n): (usize, usize),
@@ -495,7 +494,7 @@ fn pack_columns(
             for (g, t) in threads() {
                 let of = |at: usize| {
                     let high = pairs(start + at, g, t).map(|pair| pair >> 4 & 0x000f_000f);
-                    high.iter().enumerate().fold(0, |w, (i, p)| w | p << (bits * i))
+                    high.iter().enumerate().fold(0, |w, (i, p)| w | p << upper_bits(bits, i))
                 };
                 out.push(if bits == 1 { of(0) | of(DEPTH) << 8 } else { of(0) });
             }
@@ -517,6 +516,12 @@ fn pack_columns(
         }
     }
     out
+}
+
+/// Position of the `bits` upper bits of pair `i` of eight, of which four are of the same channels. Those of
+/// the pair after an even one are four higher, as its lower bits are, so one shift serves both.
+fn upper_bits(bits: usize, i: usize) -> usize {
+    i / 2 * bits + i % 2 * 4 + if bits == 2 { i / 4 * 4 } else { 0 }
 }
 
 /// Rounds to 11 significant bits; ties away from zero, as the device rounds.
@@ -647,8 +652,8 @@ mod tests {
                     let high = |i: usize| words[k_blocks * 64 + block / per_plane * 32 + lane] >> (i + upper);
                     q |= match format {
                         SuperFormat::Q4K => 0,
-                        SuperFormat::Q5K => (high(i + block % 2 * 8) & 1) << 4,
-                        SuperFormat::Q6K => (high(2 * i) & 3) << 4,
+                        SuperFormat::Q5K => (high([0, 4, 1, 5, 2, 6, 3, 7][i] + block % 2 * 8) & 1) << 4,
+                        SuperFormat::Q6K => (high([0, 4, 2, 6, 8, 12, 10, 14][i]) & 3) << 4,
                     };
                     let scales = &words[k_blocks * 64 + planes + block / per_scale * 8 * scale_words..]
                         [c % 8 * scale_words..];

@@ -131,21 +131,26 @@ fn formats_of_few_rows() {
             buffer
         });
         let addresses = Addresses { arena: 0, buffers: vec![], scalars: vec![], slots: 0 };
-        for (rows, k, n) in [
-            (1, 1024, 4096),
-            (1, 1024, 6144),
-            (1, 2048, 6144),
-            (1, 8192, 8192),
-            (16, 1024, 4096),
-            (16, 1024, 6144),
-            (16, 3072, 1024),
+        for (rows, k, n, gated) in [
+            (1, 1024, 4096, 0),
+            (1, 1024, 6144, 0),
+            (1, 1024, 6144, 1),
+            (1, 3072, 1024, 0),
+            (1, 2048, 6144, 0),
+            (1, 8192, 8192, 0),
+            (1, 8192, 16384, 1),
+            (4, 1024, 6144, 1),
+            (16, 1024, 4096, 0),
+            (16, 1024, 6144, 0),
+            (16, 3072, 1024, 0),
         ] {
             let t = tiling(rows, k, n, &[1, 3, 5, 9], &context.facts);
             let mut pointers = [Pointer::Null; 12];
             (pointers[0], pointers[7]) =
                 (Pointer::Weight(vectors.pointer()), Pointer::Weight(vectors.pointer() + (8 << 20)));
             let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
-            let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, n as u32, 0, 0, 0, 0]);
+            let first = (n >> gated) as u32;
+            let work = product(precision, Source::Dense, t, pointers, sizes, [0, 0, first, gated, 0, 0, 0]);
             let bytes = u64::from(work.weight_bytes);
             let slots = weights.bytes() as u64 / bytes;
             let at = |i: u64| Pointer::Weight(weights.pointer() + i % slots * bytes);
@@ -161,7 +166,11 @@ fn formats_of_few_rows() {
                 .collect();
             let us = time(&device, &stream, &work, &arguments);
             let rate = bytes as f64 / us / 1e6;
-            println!("{precision} {rows}x{k}x{n}: {us:.2} µs, {:.2} MB, {rate:.2} TB/s", bytes as f64 / 1e6);
+            let gated = if gated == 1 { " gated" } else { "" };
+            println!(
+                "{precision} {rows}x{k}x{n}{gated}: {us:.2} µs, {:.2} MB, {rate:.2} TB/s",
+                bytes as f64 / 1e6
+            );
         }
     }
 }

@@ -145,7 +145,7 @@ struct Link {
 fn link(work: &Work) -> Option<Link> {
     let p = &work.pointers;
     let w: Vec<usize> = work.words.iter().map(|w| *w as usize).collect();
-    if work.function == "matmul_1_dense" {
+    if matches!(work.function, "matmul_1_dense" | "matmul_1_pairs") {
         let precision = Precision::ALL.into_iter().find(|p| product_program(*p) == work.program)?;
         let &[rows, k, n, _, _, _, _, second, activation, _, _, first, gated, _, _, halves] = &w[..] else {
             return None;

@@ -3,8 +3,8 @@
 //! `kernels/conv_warpgroup.cu`.
 
 use super::cuts::{
-    Block, CHANNELS, FEW_ROWS, Kind, Sizes, Stationary, Tiling, WARPS, WIDE_DEPTH, block_instead, blocks,
-    product_shared, tiling,
+    Block, CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, Kind, Sizes, Stationary, Tiling, WARPS, WIDE_DEPTH,
+    block_instead, blocks, product_shared, tiling,
 };
 use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
@@ -261,12 +261,15 @@ pub(super) fn product(
     [activation, table_rows, first, gated, eps, zeros, halves]: [u32; 7],
 ) -> Work {
     let Sizes { rows, k, n, time, channels, dilation, left } = sizes;
+    let in_pairs = precision.block() > 1 && k.is_multiple_of(2 * DEPTH_OF_BLOCKS);
     let function = match (source, t.tiles) {
         (Source::Odd, _) => "matmul_5_odd",
         (Source::Past, 5) => "matmul_5_past",
         (Source::Past, _) => "matmul_7_past",
         (Source::Conv, 5) => "matmul_5_conv",
         (Source::Conv, _) => "matmul_9_conv",
+        (Source::Dense, 1) if in_pairs => "matmul_1_pairs",
+        (Source::Dense, 2) if in_pairs => "matmul_2_pairs",
         (Source::Dense, 1) => "matmul_1_dense",
         (Source::Dense, 2) => "matmul_2_dense",
         (Source::Dense, 3) => "matmul_3_dense",
