@@ -366,7 +366,8 @@ struct Tuning {
     static constexpr int STEP = SOURCE == PAIRS ? 2 : 1;
     static constexpr int DEPTH = IS_DEEP && STEP == 1 ? 3 : 2;
     // Whether registers are left to load the values to add to the first results while the matmul runs.
-    static constexpr bool EARLY = PRECISION >= 2 || TILES == 1 || (TILES == 5 && SOURCE == DENSE);
+    static constexpr bool EARLY =
+        TILES == 1 || (SOURCE != PAIRS && PRECISION >= 2) || (TILES == 5 && SOURCE == DENSE);
 };
 
 template <int TILES, int SOURCE>
