@@ -169,6 +169,8 @@ pub(crate) enum Elements {
     Words,
     /// Of two bytes in lines of 128: eight neighboring lines have no bank in common.
     Lines,
+    /// Likewise, of four bytes.
+    Floats,
 }
 
 /// A kernel's description of a tensor.
@@ -181,6 +183,9 @@ impl Tensor {
         let (element, bytes, swizzle) = match self.elements {
             Elements::Words => (Type::CU_TENSOR_MAP_DATA_TYPE_UINT32, 4, Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE),
             Elements::Lines => (Type::CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B),
+            Elements::Floats => {
+                (Type::CU_TENSOR_MAP_DATA_TYPE_UINT32, 4, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B)
+            }
         };
         let sizes = self.sizes.map(|n| n as u64);
         let strides = [bytes * sizes[0], bytes * sizes[0] * sizes[1]];

@@ -4,7 +4,8 @@
 use crate::driver::{DeviceBuffer, Event, Facts, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{
-    Addresses, Chain, Layer, Pointer, Work, chains, join_norms, join_rows, layers, lower, read_early,
+    Addresses, Chain, Layer, Pointer, Work, chains, join_norms, join_rows, join_snakes, layers, lower,
+    read_early,
 };
 use crate::machine_code::Name;
 use crate::memory::CudaMemory;
@@ -287,6 +288,7 @@ impl Lowered {
         let launches = launches_of_steps(&works, plan.steps().len());
         join_rows(&mut works);
         join_norms(plan, &mut works);
+        join_snakes(plan, &mut works);
         read_early(&mut works);
         let chains = if version >= EARLY_DRIVER { chains(&works, facts) } else { vec![] };
         let layers = layers(plan, &works, facts);

@@ -249,11 +249,18 @@ pub(crate) const ROWS: [&str; 4] = [
 /// Weight-stationary kernels for K = 256, which store 16 bits: without activation, and with GELU.
 pub(crate) const STATIONARY: [&str; 2] = ["matmul_warpgroup_stationary", "matmul_warpgroup_stationary_gelu"];
 
+/// Weight-stationary kernels that add a residual, with their K.
+pub(crate) const RESIDUAL: [(&str, usize); 3] = [
+    ("matmul_warpgroup_residual_96", 96),
+    ("matmul_warpgroup_residual_192", 192),
+    ("matmul_warpgroup_residual_384", 384),
+];
+
 /// Kernels of the program for warpgroups.
-const WARPGROUPS: [&str; 17] = {
+const WARPGROUPS: [&str; 20] = {
     let ([[a, b], [c, d], [e, f]], [g, h], [i, j, k, l]) = (WARPGROUP, WARPGROUP_FAR, ROWS);
-    let ([m, n, o], [p, q]) = (WARPGROUP_NORMED, STATIONARY);
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]
+    let ([m, n, o], [p, q], [(r, _), (s, _), (t, _)]) = (WARPGROUP_NORMED, STATIONARY, RESIDUAL);
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]
 };
 
 /// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of
@@ -550,6 +557,7 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
             | "barriers.cuh"
             | "matmul_boxes.cu"
             | "matmul_stationary.cu"
+            | "matmul_residual.cu"
     );
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
     let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);

@@ -25,8 +25,8 @@ mod stored_blocks;
 pub mod tolerance;
 
 pub use cases::{
-    Case, DECODERS, NOT_BUILT_ON_GPUS, decoder, feed_forward, fused_cases, growing_scores, harvest, op_cases,
-    op_cases_built, relative_attention, residual_block, rows_in_common, transformer,
+    Case, DECODERS, NOT_BUILT_ON_GPUS, codec_units, decoder, feed_forward, fused_cases, growing_scores,
+    harvest, op_cases, op_cases_built, relative_attention, residual_block, rows_in_common, transformer,
 };
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};

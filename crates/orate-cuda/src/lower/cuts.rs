@@ -4,7 +4,7 @@
 
 use crate::driver::Facts;
 use crate::kernels::{
-    CLUSTER_ARCH, CONV, ROWS, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_FAR, WIDE,
+    CLUSTER_ARCH, CONV, RESIDUAL, ROWS, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_FAR, WIDE,
     conv_program, tall_program, warpgroup_program, wide_program,
 };
 use orate_graph::Precision;
@@ -527,6 +527,52 @@ impl Stationary {
             shared: 2 * side * (STATIONARY_TILES * k + side) + LINES,
             part: [side / 2, side],
             time: STATIONARY_TIME.0 + STATIONARY_TIME.1 * waves as f64,
+        })
+    }
+}
+
+/// For `kernels/matmul_residual.cu`: rows of a tile, and tiles in shared memory at most.
+const RESIDUAL_TILE: usize = 64;
+/// See [`RESIDUAL_TILE`].
+const RESIDUAL_TILES: usize = 4;
+/// Fewest rows for which it is used.
+pub(super) const RESIDUAL_ROWS: usize = 4096;
+
+/// Launch of `kernels/matmul_residual.cu`.
+pub(super) struct Residual {
+    pub function: &'static str,
+    /// Blocks that share the rows, for each [`STATIONARY_SIDE`] channels.
+    pub blocks: usize,
+    pub threads: usize,
+    /// Shared memory in bytes.
+    pub shared: usize,
+    pub stages: usize,
+    /// Rows of a box.
+    pub tile: usize,
+}
+
+impl Residual {
+    /// Returns the launch for these sizes, or `None` if they are not supported or have few rows.
+    pub fn of(sizes: Sizes, facts: &Facts) -> Option<Residual> {
+        let Sizes { rows, k, n, .. } = sizes;
+        let (function, _) = RESIDUAL.into_iter().find(|(_, width)| *width == k)?;
+        if facts.arch != WARPGROUP_ARCH || rows < RESIDUAL_ROWS || !n.is_multiple_of(CHANNELS) {
+            return None;
+        }
+        let (side, tile) = (STATIONARY_SIDE, RESIDUAL_TILE);
+        let across = n.div_ceil(side);
+        let blocks = (facts.multiprocessors as usize / across).clamp(1, rows.div_ceil(tile));
+        // Rows of x and of the residual; Snakes of one tile.
+        let stage = 2 * tile * k.next_multiple_of(WIDE_DEPTH) + 4 * tile * side;
+        let others = 2 * tile * side + LINES;
+        let stages = ((facts.shared as usize - OTHER_SHARED - others) / stage).min(RESIDUAL_TILES);
+        Some(Residual {
+            function,
+            blocks,
+            threads: 2 * WIDE_THREADS + 32,
+            shared: stages * stage + others,
+            stages,
+            tile,
         })
     }
 }

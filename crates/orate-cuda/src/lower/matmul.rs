@@ -3,7 +3,7 @@
 //! `kernels/conv_warpgroup.cu`.
 
 use super::cuts::{
-    Block, CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, Kind, Sizes, Stationary, Tiling, WARPS, WIDE_DEPTH,
+    Block, CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, Kind, Residual, Sizes, Stationary, Tiling, WARPS, WIDE_DEPTH,
     block_instead, blocks, product_shared, tiling,
 };
 use super::operands::{Operands, activation_number, cache_type};
@@ -25,7 +25,9 @@ pub(super) const NEXT_BYTES: usize = 10;
 /// returns.
 pub(super) const HISTORY: usize = 9;
 /// See [`HISTORY`].
-const OUT: usize = 7;
+pub(super) const RESIDUAL: usize = 4;
+/// See [`HISTORY`].
+pub(super) const OUT: usize = 7;
 /// See [`HISTORY`].
 const ACTIVATION: usize = 8;
 /// See [`HISTORY`].
@@ -220,12 +222,51 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
             let stores_halves = o.dtype(0).is_compact() && o.out_type().is_compact();
             let stationary = Stationary::of(sizes, o.facts).filter(|kernel| kernel.time < block.time);
             let is_able = stores_halves && warpgroup_program(precision) == Some(block.program);
+            let residual = Residual::of(sizes, o.facts).filter(|_| is_plain_residual(o, &layout, e, fused));
+            if let (Some(kernel), Some(program)) = (residual, warpgroup_program(precision)) {
+                return kernel.launch(Work { program, ..work }, sizes);
+            }
             match stationary.filter(|_| is_able && layout.suits_stationary(e, fused)) {
                 Some(kernel) => kernel.launch(Work { program: block.program, ..work }, sizes),
                 None => in_block(work, block, sizes),
             }
         }
         None => work,
+    }
+}
+
+/// Whether `kernels/matmul_residual.cu` supports this epilogue and these types.
+fn is_plain_residual(o: &Operands<'_>, layout: &Layout, e: &Epilogue, fused: &Fused) -> bool {
+    let is_plain = e.residual && e.activation.is_none() && !fused.gated && fused.parts.is_empty();
+    let has_no_more = fused.norm.is_none() && fused.snake.is_none() && fused.row.is_none();
+    let types = o.dtype(0).is_compact() && !o.out_type().is_compact();
+    is_plain && has_no_more && types && !layout.kind.convolves
+}
+
+impl Residual {
+    /// Uses this kernel for the matmul of `work`. Both belong to the same program.
+    pub fn launch(&self, work: Work, sizes: Sizes) -> Work {
+        let Sizes { rows, k, n, .. } = sizes;
+        let tensor = |width: usize, channels: usize, elements: Elements| Tensor {
+            sizes: [width, rows, 1],
+            part: [channels, self.tile, 1],
+            elements,
+        };
+        let x = tensor(k, WIDE_DEPTH, Elements::Lines);
+        let floats = tensor(n, CHANNELS, Elements::Floats);
+        let next = tensor(n, WIDE_DEPTH, Elements::Lines);
+        let mut work = Work {
+            function: self.function,
+            grid: [n.div_ceil(4 * CHANNELS) as u32, self.blocks as u32, 1],
+            threads: self.threads as u32,
+            shared: self.shared as u32,
+            cluster: 1,
+            // Without a Snake, nothing is stored in the last.
+            tensors: vec![(0, x), (RESIDUAL, floats), (OUT, floats), (OUT, next)],
+            ..work
+        };
+        work.words.push(self.stages as u32);
+        work
     }
 }
 

@@ -22,6 +22,7 @@ mod operands;
 mod pointwise;
 mod rows;
 mod sample;
+mod snaked;
 mod tables;
 mod work;
 
@@ -31,6 +32,7 @@ pub(crate) use feed_forward::{Layer, layers};
 pub(crate) use normed::join_norms;
 use operands::Operands;
 pub(crate) use sample::join_rows;
+pub(crate) use snaked::join_snakes;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
@@ -72,6 +74,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())
             .then_some(feed_forward::SIZES),
         normed_residuals: normed::sizes(policy, facts),
+        snaked_residuals: snaked::rows(policy, facts),
         draws: true,
     }
 }

@@ -14,8 +14,9 @@ use orate_models::supertonic::{Padding, Sizes};
 use orate_testing::{
     Case, DECODERS, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads, check_stored_blocks, check_stored_layer, decoder, feed_forward, fused_cases, harvest,
-    op_cases_built, relative_attention, residual_block, tolerance::of_rounded_attention, transformer,
+    check_later_reads, check_stored_blocks, check_stored_layer, codec_units, decoder, feed_forward,
+    fused_cases, harvest, op_cases_built, relative_attention, residual_block,
+    tolerance::of_rounded_attention, transformer,
 };
 use std::sync::Arc;
 
@@ -139,8 +140,12 @@ fn products_of_many_rows() -> Vec<Case> {
         case("wide convolution with zeros at its ends", [1, 3000, 128], &|g, x| {
             g.conv1d(x, w(3 * 128, 1024), ConvGeometry::symmetric(3, 2).with_zeros())
         }),
-        case("residual unit of a stream", [2, 1300, 192], &|g, x| residual_unit(g, x, 9)),
-        case("residual unit of few channels", [2, 2600, 96], &|g, x| residual_unit(g, x, 3)),
+        codec_units([2, 1300, 192]),
+        codec_units([2, 2600, 96]),
+        // Of those that add a residual and store the next Snake.
+        codec_units([2, 8000, 96]),
+        codec_units([1, 4500, 192]),
+        codec_units([2, 2070, 384]),
         case("Snake, then a convolution with zeros at its ends", [1, 8000, 64], &|g, x| {
             let x = snake(g, x, "before")?;
             g.conv1d(x, w(11 * 64, 64), ConvGeometry::symmetric(11, 5).with_zeros())
@@ -164,21 +169,6 @@ fn gates(g: &mut Graph, x: Value, hidden: usize) -> Result<Value> {
 fn snake(g: &mut Graph, x: Value, name: &str) -> Result<Value> {
     let n = g.shape(x).last();
     g.snake(x, vector(&format!("{name}_frequency"), n), vector(&format!("{name}_gain"), n))
-}
-
-/// A residual unit of a codec: its convolution keeps the history of a stream, and applies the second Snake.
-fn residual_unit(g: &mut Graph, x: Value, dilation: usize) -> Result<Value> {
-    let &[batch, time, c] = g.shape(x).dims() else { unreachable!("a sequence") };
-    let geometry = ConvGeometry::streaming(7, dilation);
-    let y = snake(g, x, "before")?;
-    let history = g.state("history", DType::F32, [batch, geometry.left, c])?;
-    let next = g.slice(y, 1, time - geometry.left, geometry.left)?;
-    g.update("history", next)?;
-    let y = g.conv1d_after(history, y, matrix("conv", 7 * c, c), geometry)?;
-    let y = g.add_bias(y, vector("conv_bias", c))?;
-    let y = snake(g, y, "after")?;
-    let y = g.linear(y, matrix("last", c, c), vector("last_bias", c))?;
-    g.add(x, y)
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub struct Fusions {
     pub feed_forward: Option<FeedForward>,
     /// A matmul that adds a residual, and the next one, can do what the RMS norm between them does, likewise.
     pub normed_residuals: Option<NormedResiduals>,
+    /// A matmul of at least this many rows that adds a residual can store the Snake of its result too,
+    /// likewise.
+    pub snaked_residuals: Option<usize>,
     /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
     pub draws: bool,
 }

@@ -17,8 +17,8 @@
 //! | `norms` | norm of rows, then the matmuls that read them | the matmuls, which norm the rows |
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
-//! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals` and `draws` mark
-//! launches that a target can make one, or fewer.
+//! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals`,
+//! `snaked_residuals` and `draws` mark launches that a target can make one, or fewer.
 
 mod add_row;
 mod attended;
@@ -33,6 +33,7 @@ mod normed_residuals;
 mod norms;
 mod rotate_queries;
 mod rounded;
+mod snaked_residuals;
 mod snakes;
 mod views;
 
@@ -75,6 +76,9 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     }
     if let Some(can) = &fusions.normed_residuals {
         normed_residuals::run(&mut draft, can);
+    }
+    if let Some(rows) = fusions.snaked_residuals {
+        snaked_residuals::run(&mut draft, rows);
     }
     if fusions.draws {
         draws::run(&mut draft);

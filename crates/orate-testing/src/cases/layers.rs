@@ -93,6 +93,37 @@ pub fn residual_block([batch, time]: [usize; 2], edges: ConvGeometry) -> Case {
     case.with_scalar("step", ScalarValue::U64(2))
 }
 
+/// Two residual units of a codec that keeps the history of a stream, and a convolution that reads a Snake.
+#[must_use]
+pub fn codec_units([batch, time, width]: [usize; 3]) -> Case {
+    let snake = |g: &mut Graph, x: Value, name: &str| {
+        g.snake(x, vector(&format!("{name}.frequency"), width), vector(&format!("{name}.gain"), width))
+    };
+    let build = |g: &mut Graph| -> Result<()> {
+        let mut x = g.input("x", DType::F32, [batch, time, width])?;
+        for dilation in [3, 9] {
+            let (geometry, of) =
+                (ConvGeometry::streaming(7, dilation), |name: &str| format!("{name}{dilation}"));
+            let y = snake(g, x, &of("before"))?;
+            let history = g.state(&of("history"), DType::F32, [batch, geometry.left, width])?;
+            let next = g.slice(y, 1, time - geometry.left, geometry.left)?;
+            g.update(&of("history"), next)?;
+            let y = g.conv1d_after(history, y, matrix(&of("conv"), 7 * width, width), geometry)?;
+            let y = g.add_bias(y, vector(&of("conv_bias"), width))?;
+            let y = snake(g, y, &of("after"))?;
+            let y = g.linear(y, matrix(&of("last"), width, width), vector(&of("last_bias"), width))?;
+            x = g.add(x, y)?;
+        }
+        let y = snake(g, x, "next")?;
+        let y = g.conv1d(y, matrix("out", 7 * width, width), ConvGeometry::causal(7, 1).with_zeros())?;
+        g.output("y", y)
+    };
+    let name = format!("residual units of {width} channels, {batch} times {time} rows");
+    let mut g = Graph::new(&name);
+    build(&mut g).expect("builds");
+    Case::new(name, g)
+}
+
 /// Attention of Chatterbox's encoder, with positions relative to the query.
 #[must_use]
 pub fn relative_attention([batch, time]: [usize; 2]) -> Case {

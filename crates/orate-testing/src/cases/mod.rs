@@ -25,7 +25,9 @@ pub use case::Case;
 pub use decoding::rows_in_common;
 pub use fused::fused_cases;
 pub use harvest::{harvest, single_op};
-pub use layers::{DECODERS, decoder, feed_forward, relative_attention, residual_block, transformer};
+pub use layers::{
+    DECODERS, codec_units, decoder, feed_forward, relative_attention, residual_block, transformer,
+};
 
 use orate_graph::{Activation, DType, Graph, Plan, Result, Shape, Target, Value, Weight};
 use std::collections::BTreeSet;
