@@ -40,7 +40,7 @@ DEVICE u32 pair(u32 word, u32 high, int i) {
     u32 both;
 #if PRECISION == 4
     both = __byte_perm(word ^ 0x80808080u, offset(), i % 2 ? 0x5352 : 0x5150);
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(both) : "r"(0x64806480u)); // 1024 + 128
+    asm("sub.f16x2 %0, %0, %1;" : "+r"(both) : "r"(0x64806480u));  // 1024 + 128
 #else
     // Every other pair is four bits higher, so 16 times as much, which takes no shift.
     bool is_higher = i % 2;
@@ -50,11 +50,12 @@ DEVICE u32 pair(u32 word, u32 high, int i) {
 #elif PRECISION == 8
     both |= (high << (4 - i / 2 * 2)) & (is_higher ? 0x03000300u : 0x00300030u);
 #endif
-    // What is subtracted for numbers that have been made positive.
-    constexpr u32 ZERO = PRECISION == 5 ? 0x00080008u : PRECISION == 8 ? 0x00200020u : 0;
-    constexpr u32 SIXTEENTH = PRECISION == 5 ? 0xd480d480u : PRECISION == 8 ? 0xd600d600u : 0xd400d400u;
-    if (is_higher) asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(both) : "r"(0x2c002c00u), "r"(SIXTEENTH));
-    else asm("sub.f16x2 %0, %0, %1;" : "+r"(both) : "r"(0x64006400u | ZERO));
+    // Without 1024, and what made numbers positive: 8, 32 or nothing. Of a sixteenth, 64 is left of 1024.
+    constexpr u32 SIXTEENTH = 0x2c002c00u;
+    constexpr u32 LESS = PRECISION == 5 ? 0x64086408u : PRECISION == 8 ? 0x64206420u : 0x64006400u;
+    constexpr u32 MINUS = PRECISION == 5 ? 0xd480d480u : PRECISION == 8 ? 0xd600d600u : 0xd400d400u;
+    if (is_higher) asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(both) : "r"(SIXTEENTH), "r"(MINUS));
+    else asm("sub.f16x2 %0, %0, %1;" : "+r"(both) : "r"(LESS));
 #endif
     return both;
 }
