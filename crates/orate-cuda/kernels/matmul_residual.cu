@@ -67,17 +67,10 @@ DEVICE void add_to_residual(const ResidualArgs& all) {
         }
         return;
     }
-    // Two of every eight of K, as in `matmul_boxes.cu`. Where channels end, weights of others are multiplied.
+    // Where channels end, weights of others are multiplied.
     int sixteen = blockIdx.x * 8 + warp, channels = sixteen / 2;
-    const char* weights = (const char*)(a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * STEPS * 64
-                                            + sixteen % 2 * 32)
-                        + (lane / 4 * 4 + lane % 4 / 2) * 16 + lane % 2 * 8;
     uint4 w[STEPS];
-#pragma unroll
-    for (int j = 0; j < STEPS; j++) {
-        uint2 one = *(const uint2*)(weights + 1024 * j), two = *(const uint2*)(weights + 1024 * j + 32);
-        w[j] = make_uint4(one.x, one.y, two.x, two.y);
-    }
+    load_kept(w, a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * STEPS * 64, sixteen % 2);
     int own = warp % 4 * 16 + lane / 4, channel = blockIdx.x * 128 + group * 64 + own;
     bool snakes = a.norm;
     float bias[2], frequency[2], gain[2];
@@ -99,12 +92,7 @@ DEVICE void add_to_residual(const ResidualArgs& all) {
         wait_for_phase(full + 8 * at, odd);
         float acc[TILE / 8][4] = {};
         u64 rows = first + at * (STAGE / 16);
-        keep(acc);
-        start_products();
-#pragma unroll
-        for (int j = 0; j < STEPS; j++)
-            multiply(acc, w[j], rows + j / (PIECE / 16) * (OF_PIECE / 16) + 2 * (j % (PIECE / 16)));
-        end_products();
+        multiply_kept(acc, w, rows, OF_PIECE);
         wait_for_products<0>();
         keep(acc);
         char* lines = shared + at * STAGE + OF_X + part * OF_PART;

@@ -33,6 +33,31 @@ DEVICE void store_transposed(u32 to, const u32 (&x)[4]) {
                  :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
 
+// Loads the weights of 16 channels, whose 32 begin at `channels`, all STEPS of 16 of K: two of every eight,
+// as in `matmul_boxes.cu`.
+template <int STEPS>
+DEVICE void load_kept(uint4 (&w)[STEPS], const uint4* channels, int half) {
+    int lane = threadIdx.x % 32;
+    const char* from =
+        (const char*)(channels + half * 32) + (lane / 4 * 4 + lane % 4 / 2) * 16 + lane % 2 * 8;
+#pragma unroll
+    for (int j = 0; j < STEPS; j++) {
+        uint2 one = *(const uint2*)(from + 1024 * j), two = *(const uint2*)(from + 1024 * j + 32);
+        w[j] = make_uint4(one.x, one.y, two.x, two.y);
+    }
+}
+
+// Starts the products of a tile, whose rows are in pieces of K of so many bytes.
+template <int STEPS, int COUNT>
+DEVICE void multiply_kept(float (&acc)[COUNT][4], const uint4 (&w)[STEPS], u64 rows, int of_piece) {
+    keep(acc);
+    start_products();
+#pragma unroll
+    for (int j = 0; j < STEPS; j++)
+        multiply(acc, w[j], rows + j / (PIECE / 16) * (of_piece / 16) + 2 * (j % (PIECE / 16)));
+    end_products();
+}
+
 template <int ACTIVATION>
 DEVICE void stationary(const StationaryArgs& all) {
     extern __shared__ float4 shared4[];
@@ -56,16 +81,9 @@ DEVICE void stationary(const StationaryArgs& all) {
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         bring_near(a.next, a.next_bytes);
     }
-    // Two of every eight of K, as in `matmul_boxes.cu`.
     int sixteen = blockIdx.x * BLOCK_WARPS + warp;
-    const char* weights = (const char*)(a.w + (size_t)(sixteen / 2) * KEPT_STEPS * 64 + sixteen % 2 * 32)
-                        + (lane / 4 * 4 + lane % 4 / 2) * 16 + lane % 2 * 8;
     uint4 w[KEPT_STEPS];
-#pragma unroll
-    for (int j = 0; j < KEPT_STEPS; j++) {
-        uint2 one = *(const uint2*)(weights + 1024 * j), two = *(const uint2*)(weights + 1024 * j + 32);
-        w[j] = make_uint4(one.x, one.y, two.x, two.y);
-    }
+    load_kept(w, a.w + (size_t)(sixteen / 2) * KEPT_STEPS * 64, sixteen % 2);
     int channel = sixteen * 16 + lane / 4;
     float bias[2] = {a.bias ? a.bias[channel] : 0.0f, a.bias ? a.bias[channel + 8] : 0.0f};
     __syncthreads();
@@ -87,12 +105,7 @@ DEVICE void stationary(const StationaryArgs& all) {
         u64 rows = first + i % TILES_AHEAD * (STAGE / 16);
 #pragma unroll
         for (int j = 0; j < TILE / 8; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
-        keep(acc);
-        start_products();
-#pragma unroll
-        for (int j = 0; j < KEPT_STEPS; j++)
-            multiply(acc, w[j], rows + j / (PIECE / 16) * (OF_PIECE / 16) + 2 * (j % (PIECE / 16)));
-        end_products();
+        multiply_kept(acc, w, rows, OF_PIECE);
     };
 
     // Results of this warpgroup, a line for each row.
