@@ -47,7 +47,7 @@ DEVICE void load_kept(uint4 (&w)[STEPS], const uint4* channels, int half) {
     }
 }
 
-// Starts the products of a tile, whose rows are in pieces of K of so many bytes.
+// Starts the products of a tile, whose rows are in pieces of K, `of_piece` bytes each.
 template <int STEPS, int COUNT>
 DEVICE void multiply_kept(float (&acc)[COUNT][4], const uint4 (&w)[STEPS], u64 rows, int of_piece) {
     keep(acc);
