@@ -15,7 +15,7 @@ use super::config::{FRAMES_PER_CODE, SAMPLE_RATE, SAMPLES_PER_FRAME};
 use super::s3gen::{Noise, Reference, S3Gen, Session, random_phases};
 use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans};
 use super::shared_flow::Announced;
-use super::vocoder::{FOUND_PITCH, HARMONICS, Source};
+use super::vocoder::{HARMONICS, Source};
 use crate::{Cancel, ModelError};
 use orate_graph::Counters;
 use std::f64::consts::TAU;
@@ -102,11 +102,18 @@ impl Growing {
             None => Part::of(frames.saturating_sub(AHEAD * FRAMES_PER_CODE)),
         };
         let begun = Instant::now();
+        self.turn_phases(&mut session, s.seed);
         session.mel(codes, self.read(part), (s.flow, Noise::Seed(s.seed)), s.cancel)?;
         let flow = begun.elapsed();
         let begun = Instant::now();
         let samples = self.vocode(&mut session, part, s.seed)?;
         Ok(Grown { samples, counters: session.counters(), times: [flow, begun.elapsed()] })
+    }
+
+    /// Gives a session, before it makes frames, the phases at the first of them that the vocoder reads.
+    pub fn turn_phases(&self, session: &mut Session<'_>, seed: u64) {
+        let turned = |(phase, cycles): (&f32, &f64)| (f64::from(*phase) + TAU * cycles) as f32;
+        session.phases = Some(random_phases(seed).iter().zip(&self.cycles).map(turned).collect());
     }
 
     /// Frames that the vocoder reads.
@@ -126,9 +133,7 @@ impl Growing {
         seed: u64,
     ) -> Result<Vec<f32>, ModelError> {
         let first = self.read(part).start;
-        let turned = |(phase, cycles): (&f32, &f64)| (f64::from(*phase) + TAU * cycles) as f32;
-        let phases: Vec<f32> = random_phases(seed).iter().zip(&self.cycles).map(turned).collect();
-        let all = session.vocode_from(Noise::Seed(seed), &phases)?;
+        let all = session.vocode(Noise::Seed(seed))?;
         let at = |frame: usize| SAMPLES_PER_FRAME * (frame - first);
         let end = part.end.max(self.returned);
         let mut samples = all[at(self.returned)..at(end)].to_vec();
@@ -136,8 +141,7 @@ impl Growing {
         self.tail.clear();
         if !part.is_last {
             self.tail.extend(all[at(end)..].iter().take(FADE));
-            let mut pitch = vec![];
-            session.read(FOUND_PITCH, &mut pitch)?;
+            let pitch = session.pitch()?;
             self.turn(&pitch[..end.saturating_sub(BEFORE) - first]);
         }
         self.returned = end;
@@ -164,7 +168,7 @@ pub(super) fn first_plans(
     let (all, prompt) = (reference.codes.len() + codes + AHEAD, reference.frames());
     let [(prepare, _), (step, _), _] = plans.of_utterance([all, prompt], steps);
     let frames = FRAMES_PER_CODE * (all - AHEAD) - prompt;
-    [prepare, step, S3GenPlan::Vocoder { frames, source: Source::Seeded { before: 0 } }]
+    [prepare, step, S3GenPlan::Vocoder { rows: 1, frames, source: Source::Seeded { before: 0 } }]
 }
 
 /// Mixes the end of what came before into the beginning of what follows.

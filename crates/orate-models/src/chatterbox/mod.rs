@@ -40,6 +40,7 @@ mod pipeline;
 mod s3gen;
 mod s3gen_plans;
 mod shared_flow;
+mod shared_vocoder;
 mod speak;
 pub mod speaker_encoder;
 pub mod speech_tokenizer;

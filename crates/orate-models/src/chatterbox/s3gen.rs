@@ -11,6 +11,7 @@ use super::estimator;
 use super::flow_encoder::Rows;
 use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans};
 use super::shared_flow::{Announced, Flows, Job, Row, Start, copy_mel};
+use super::shared_vocoder::{SharedRow, Voicing};
 use super::vocoder::{self, HARMONICS, Source};
 use crate::runtime::{MemoryPool, PooledMemory, Profile};
 use crate::{Cancel, ModelError};
@@ -87,7 +88,8 @@ impl S3Gen {
     pub fn session<'a>(&'a self, reference: &'a Reference, taps: bool) -> Session<'a> {
         let mut memory = self.memories.take();
         memory.get().forget(TAP_PREFIX);
-        Session { model: self, reference, memory, flow: None, part: 0..0, coming: None, taps }
+        let (flow, coming, phases, shared, pitch) = (None, None, None, None, None);
+        Session { model: self, reference, memory, flow, part: 0..0, coming, phases, shared, pitch, taps }
     }
 }
 
@@ -96,13 +98,20 @@ pub struct Session<'a> {
     model: &'a S3Gen,
     reference: &'a Reference,
     /// That of the vocoder.
-    memory: PooledMemory,
+    pub(super) memory: PooledMemory,
     /// That of the flow, and what it holds, where other callers do not share it.
     flow: Option<(PooledMemory, Rows)>,
     /// Mel frames of the speech that become samples.
     part: Range<usize>,
     /// What was announced to other callers.
     pub(super) coming: Option<Announced<'a>>,
+    /// Phases of the harmonics at the first sample of the part, `[9]`, where it is not the beginning of the
+    /// speech.
+    pub(super) phases: Option<Vec<f32>>,
+    /// Where the frames are if not in the memory of the vocoder.
+    pub(super) shared: Option<SharedRow>,
+    /// Pitch of the frames, where samples were made with those of others.
+    pitch: Option<Vec<f32>>,
     taps: bool,
 }
 
@@ -124,7 +133,12 @@ impl Session<'_> {
         cancel: &Cancel,
     ) -> Result<(), ModelError> {
         let model = self.model;
-        if !model.plans().are_shared || self.taps || !matches!(noise, Noise::Seed(_)) {
+        self.shared = None;
+        let seed = match noise {
+            Noise::Seed(seed) if model.plans().are_shared && !self.taps => Some(seed),
+            _ => None,
+        };
+        let Some(seed) = seed else {
             self.prepare(codes, settings, noise)?;
             let (flow, all) = self.flow.as_mut().expect("prepared");
             let (all, steps) = (*all, settings.steps);
@@ -132,15 +146,28 @@ impl Session<'_> {
             step.run_times(flow.get(), estimator::STEP, steps, &|| cancel.check().is_ok())?;
             cancel.check()?;
             return self.finish(part);
-        }
-        let row = self.row(codes, settings, noise)?;
-        let (wanted, memory) = (self.wanted(&part), self.memory.lend());
-        let (memory, result) =
-            model.flows.share(self.coming.take(), Job { row, wanted, memory, cancel: cancel.clone() });
+        };
+        let job = self.job(codes, part, (settings, seed), cancel)?;
+        let (memory, result) = model.flows.share(self.coming.take(), job);
         self.memory = memory.unwrap_or_else(|| model.memories.take());
-        self.part = part;
-        result?;
+        self.shared = result?;
         cancel.check()
+    }
+
+    /// What [`Session::mel`] asks of a run that callers share. The session's memory is lent to it.
+    pub(super) fn job(
+        &mut self,
+        codes: &[i32],
+        part: Range<usize>,
+        (settings, seed): (FlowSettings, u64),
+        cancel: &Cancel,
+    ) -> Result<Job, ModelError> {
+        let noise = Noise::Seed(seed);
+        let row = self.row(codes, settings, noise)?;
+        let (wanted, phases) = (self.wanted(&part), self.phases(noise));
+        let voicing = Voicing { part: part.clone(), seed: seed ^ SOURCE, phases };
+        self.part = part;
+        Ok(Job { row, wanted, voicing, memory: self.memory.lend(), cancel: cancel.clone(), shared: None })
     }
 
     /// Everything up to the first step.
@@ -215,34 +242,40 @@ impl Session<'_> {
         })
     }
 
-    /// Frames of the mel spectrogram to samples.
+    /// Phases of the harmonics at the first sample of the part.
+    fn phases(&self, noise: Noise<'_>) -> Vec<f32> {
+        match (&self.phases, noise) {
+            (Some(phases), _) => phases.clone(),
+            (None, Noise::Seed(seed)) => random_phases(seed),
+            (None, Noise::Given { phases, .. }) => phases.to_vec(),
+        }
+    }
+
+    /// Frames of the mel spectrogram to samples. Noise of a seed is that which the frames were made with.
     ///
     /// # Errors
     /// The device failed.
     pub fn vocode(&mut self, noise: Noise<'_>) -> Result<Vec<f32>, ModelError> {
-        let phases = match noise {
-            Noise::Seed(seed) => random_phases(seed),
-            Noise::Given { phases, .. } => phases.to_vec(),
-        };
-        self.vocode_from(noise, &phases)
-    }
-
-    /// As [`Session::vocode`], with phases of the harmonics at the first sample of the part in place of those
-    /// of the noise, which are phases at the beginning of the speech.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn vocode_from(&mut self, noise: Noise<'_>, phases: &[f32]) -> Result<Vec<f32>, ModelError> {
-        let (model, part, count) = (self.model, self.part.clone(), self.part.len());
+        let model = self.model;
+        if let Some(shared) = self.shared.take() {
+            if let (Noise::Seed(_), Some((sound, counters))) = (noise, shared.sound(model.plans())) {
+                self.memory.count(counters);
+                self.pitch = Some(sound.pitch);
+                return Ok(self.faded_in(sound.samples));
+            }
+            shared.copy_mel(self.memory.get())?;
+        }
+        self.pitch = None;
+        let (phases, part, count) = (self.phases(noise), self.part.clone(), self.part.len());
         let source = match noise {
             Noise::Seed(_) => Source::Seeded { before: part.start },
             Noise::Given { pitch: None, .. } => Source::Noise,
             Noise::Given { pitch: Some(_), .. } => Source::Pitch,
         };
-        let plan = model.plans().get(S3GenPlan::Vocoder { frames: count, source }, self.taps)?;
+        let plan = model.plans().get(S3GenPlan::Vocoder { rows: 1, frames: count, source }, self.taps)?;
         let m = self.memory.get();
         match noise {
-            Noise::Seed(seed) => m.set_index(vocoder::NOISE_SEED, seed ^ SOURCE),
+            Noise::Seed(seed) => m.set_index(&vocoder::noise_seed(0), seed ^ SOURCE),
             Noise::Given { source, pitch, .. } => {
                 if let Some(pitch) = pitch {
                     m.write_f32(vocoder::PITCH, &[1, count, 1].into(), pitch)?;
@@ -251,14 +284,31 @@ impl Session<'_> {
                 m.write_f32(vocoder::NOISE, &shape.into(), source)?;
             }
         }
-        m.write_f32(vocoder::PHASES, &[1, HARMONICS].into(), phases)?;
+        m.write_f32(vocoder::PHASES, &[1, HARMONICS].into(), &phases)?;
         plan.run(m)?;
         let mut samples = vec![];
         m.read_f32(vocoder::WAV, &mut samples)?;
-        if part.start == 0 {
+        Ok(self.faded_in(samples))
+    }
+
+    fn faded_in(&self, mut samples: Vec<f32>) -> Vec<f32> {
+        if self.part.start == 0 {
             fade_in(&mut samples);
         }
-        Ok(samples)
+        samples
+    }
+
+    /// Pitch of the frames that became samples, `[T]`, in Hz.
+    ///
+    /// # Errors
+    /// The device failed, or the pitch was given.
+    pub fn pitch(&mut self) -> Result<Vec<f32>, ModelError> {
+        if let Some(pitch) = &self.pitch {
+            return Ok(pitch.clone());
+        }
+        let mut pitch = vec![];
+        self.memory.get().read_f32(vocoder::FOUND_PITCH, &mut pitch)?;
+        Ok(pitch)
     }
 
     /// Reads a buffer of the vocoder, such as a tap.

@@ -4,7 +4,6 @@ use super::config::{FRAMES_PER_CODE, MEL, S3GenConfig};
 use super::estimator;
 use super::flow_encoder::{self, Rows};
 use super::vocoder::{self, Source};
-use crate::blocks::Scope;
 use crate::runtime::PlanCache;
 use crate::{Loader, ModelError};
 use orate_graph::{Device, Executable, Graph, GraphError};
@@ -44,8 +43,8 @@ pub(super) enum S3GenPlan {
     Prepare { all: Rows, steps: usize, noise: bool },
     /// A step.
     Step { all: Rows, steps: usize },
-    /// Mel frames to samples.
-    Vocoder { frames: usize, source: Source },
+    /// Mel frames of some rows to samples.
+    Vocoder { rows: usize, frames: usize, source: Source },
 }
 
 impl S3GenPlan {
@@ -75,8 +74,8 @@ impl S3GenPlan {
                 }
             }
             S3GenPlan::Step { all, steps } => estimator::step(&mut g, &c.estimator, all, steps)?,
-            S3GenPlan::Vocoder { frames, source } => {
-                vocoder::build(&mut g, &Scope::of(weights), &c.vocoder, frames, source)?;
+            S3GenPlan::Vocoder { rows, frames, source } => {
+                vocoder::build(&mut g, weights, &c.vocoder, [rows, frames], source)?;
             }
         }
         Ok(g)
@@ -94,7 +93,7 @@ impl S3GenPlan {
         [
             (S3GenPlan::Prepare { all, steps, noise: true }, 1),
             (S3GenPlan::Step { all, steps }, steps),
-            (S3GenPlan::Vocoder { frames, source: Source::Seeded { before: 0 } }, 1),
+            (S3GenPlan::Vocoder { rows: 1, frames, source: Source::Seeded { before: 0 } }, 1),
         ]
     }
 }

@@ -10,6 +10,7 @@ use super::config::{FRAMES_PER_CODE, MEL, X_VECTOR};
 use super::estimator::{self, GUIDANCE};
 use super::flow_encoder::{self, Offsets, Rows};
 use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans, latent_seed, rows_of};
+use super::shared_vocoder::{self, SharedRow, Voicing};
 use super::vocoder;
 use crate::decoding::coalescer::{Coalescer, Coming, Patience};
 use crate::decoding::error::panicked;
@@ -58,14 +59,19 @@ pub(super) struct Job {
     pub row: Row,
     /// Frames of prompt and speech that are wanted.
     pub wanted: Range<usize>,
-    /// Where they go.
+    /// What becomes of them.
+    pub voicing: Voicing,
+    /// Where they go, unless the vocoder is shared.
     pub memory: PooledMemory,
     pub cancel: Cancel,
+    /// The row of a run of the vocoder, once the frames are there.
+    pub shared: Option<SharedRow>,
 }
 
 pub(super) enum Answer {
-    /// The job's memory, and what was asked of the device in another one.
-    Done(PooledMemory, Result<Counters, ModelError>),
+    /// The job's memory, its row of a shared run of the vocoder, and what was asked of the device in another
+    /// memory.
+    Done(PooledMemory, Option<SharedRow>, Result<Counters, ModelError>),
     /// Others fit better: it waits for the next run.
     Again(Job),
     /// There was no room for all.
@@ -80,14 +86,17 @@ pub(super) struct Flows {
     pub plans: S3GenPlans,
     coalescer: Coalescer<Job, Answer>,
     pub memories: Arc<MemoryPool>,
+    /// Of shared runs of the vocoder.
+    vocoders: Arc<MemoryPool>,
     offsets: Mutex<Offsets>,
 }
 
 impl Flows {
     pub fn new(plans: S3GenPlans) -> Flows {
         let device = plans.cache.device().clone();
-        let memories = MemoryPool::new(device, MEMORIES_KEPT);
-        Flows { plans, coalescer: Coalescer::new(WAIT), memories, offsets: Mutex::default() }
+        let [memories, vocoders] =
+            [device.clone(), device].map(|device| MemoryPool::new(device, MEMORIES_KEPT));
+        Flows { plans, coalescer: Coalescer::new(WAIT), memories, vocoders, offsets: Mutex::default() }
     }
 
     /// Announces a job, where runs are shared.
@@ -96,31 +105,31 @@ impl Flows {
     }
 
     /// Does a job, alone or with those of others. Its memory comes back unless it was lost to a panic. What a
-    /// run asked of the device counts for each in it.
+    /// run asked of the device counts for each in it. Returns where the frames are if it is not that memory.
     pub fn share(
         &self,
         mut coming: Option<Announced<'_>>,
         mut job: Job,
-    ) -> (Option<PooledMemory>, Result<(), ModelError>) {
+    ) -> (Option<PooledMemory>, Result<Option<SharedRow>, ModelError>) {
         let alike = |a: &Job, b: &Job| a.row.settings == b.row.settings;
         loop {
             let answer =
                 self.coalescer
                     .call(coming.take(), (job, Patience::NONE), (MOST_ROWS, alike), |jobs| self.lead(jobs));
-            let (mut memory, result) = match answer {
-                Some(Answer::Done(memory, result)) => (memory, result),
+            let (mut memory, shared, result) = match answer {
+                Some(Answer::Done(memory, shared, result)) => (memory, shared, result),
                 Some(Answer::Again(again)) => {
                     job = again;
                     continue;
                 }
                 Some(Answer::Alone(mut job)) => {
                     let result = self.run(std::slice::from_mut(&mut job));
-                    (job.memory, result)
+                    (job.memory, job.shared, result)
                 }
                 None => return (None, Err(panicked("the thread that ran the flow has panicked"))),
             };
             let result = result.map(|counters| memory.count(counters));
-            return (Some(memory), result);
+            return (Some(memory), result.map(|()| shared));
         }
     }
 
@@ -139,7 +148,7 @@ impl Flows {
                     None
                 }
                 Ok(()) => Some(Answer::Again(job)),
-                Err(e) => Some(Answer::Done(job.memory, Err(e))),
+                Err(e) => Some(Answer::Done(job.memory, None, Err(e))),
             });
         }
         let result = if run.is_empty() { Ok(Counters::default()) } else { self.run(&mut run) };
@@ -149,15 +158,18 @@ impl Flows {
         }
         let mut result = Some(result);
         let mut done = run.into_iter().map(|job| match &result {
-            Some(Ok(counters)) => Answer::Done(job.memory, Ok(*counters)),
+            Some(Ok(counters)) => Answer::Done(job.memory, job.shared, Ok(*counters)),
             _ if several => Answer::Alone(job),
-            _ => Answer::Done(job.memory, result.take().expect("one job").map(|_| Counters::default())),
+            _ => {
+                let result = result.take().expect("one job").map(|_| Counters::default());
+                Answer::Done(job.memory, None, result)
+            }
         });
         answers.into_iter().map(|a| a.or_else(|| done.next()).expect("an answer for each job")).collect()
     }
 
     /// Runs jobs of equal settings in one run, and waits for it.
-    fn run(&self, jobs: &mut [Job]) -> Result<Counters, ModelError> {
+    pub fn run(&self, jobs: &mut [Job]) -> Result<Counters, ModelError> {
         let mut kept = self.memories.take();
         let flow = kept.get();
         let rows: Vec<&Row> = jobs.iter().map(|job| &job.row).collect();
@@ -166,7 +178,14 @@ impl Flows {
         let go_on = || jobs.iter().any(|job| job.cancel.check().is_ok());
         let step = self.plans.get(S3GenPlan::Step { all, steps }, false)?;
         step.run_times(flow, estimator::STEP, steps, &go_on)?;
-        for (i, job) in jobs.iter_mut().enumerate() {
+        let parts: Vec<Range<usize>> = jobs.iter().map(|job| job.voicing.part.clone()).collect();
+        for group in shared_vocoder::groups(&parts) {
+            let from: Vec<(usize, usize)> = group.iter().map(|i| (*i, jobs[*i].wanted.start)).collect();
+            let voicings = group.iter().map(|i| jobs[*i].voicing.clone()).collect();
+            let shared = shared_vocoder::collect((flow, all), &from, voicings, self.vocoders.take())?;
+            group.into_iter().zip(shared).for_each(|(i, row)| jobs[i].shared = Some(row));
+        }
+        for (i, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.shared.is_none()) {
             copy_mel((flow, i, all), job.wanted.clone(), job.memory.get())?;
         }
         // Who comes until then goes with the next run.
@@ -283,6 +302,7 @@ mod tests {
     use super::*;
     use crate::chatterbox::Files;
     use crate::chatterbox::s3gen::{Noise, Reference, S3Gen};
+    use crate::chatterbox::vocoder::HARMONICS;
     use orate_testing::ReferenceDevice;
     use orate_testing::checkpoints::write_chatterbox;
 
@@ -297,7 +317,9 @@ mod tests {
             let row = session.row(&codes, settings, Noise::Seed(seed)).expect("there are codes");
             let first = reference.frames();
             let wanted = first..first + session.frames(count);
-            Job { row, wanted, memory: s3gen.flows.memories.take(), cancel: Cancel::default() }
+            let voicing = Voicing { part: 0..wanted.len(), seed, phases: vec![0.0; HARMONICS] };
+            let (memory, cancel) = (s3gen.flows.memories.take(), Cancel::default());
+            Job { row, wanted, voicing, memory, cancel, shared: None }
         };
         let mut jobs: Vec<Job> = callers.iter().map(job).collect();
         s3gen.flows.run(&mut jobs).expect("runs");

@@ -1,17 +1,17 @@
 //! Vocoder: mel spectrogram to samples, by a source of harmonics and an inverse STFT.
 //!
 //! ```text
-//! mel            [1, T, 80]
-//! pitch          [1, T, 1]           five convolutions, linear, absolute value: Hz
-//! source         [1, 480T, 9]        sines of nine harmonics, or noise where there is no voice
-//! merged         [1, 480T, 1]
-//! its STFT       [1, 120T + 1, 20]   16 samples every 4: 9 real parts, 9 imaginary parts, 2 zeros
-//! x              [1, T, C]           convolution, k 7
-//! stage 0, 1, 2  [1, 8T, C / 2], [1, 40T, C / 4], [1, 120T + 1, C / 8]
+//! mel            [R, T, 80]          R callers
+//! pitch          [R, T, 1]           five convolutions, linear, absolute value: Hz
+//! source         [R, 480T, 9]        sines of nine harmonics, or noise where there is no voice
+//! merged         [R, 480T, 1]
+//! its STFT       [R, 120T + 1, 20]   16 samples every 4: 9 real parts, 9 imaginary parts, 2 zeros
+//! x              [R, T, C]           convolution, k 7
+//! stage 0, 1, 2  [R, 8T, C / 2], [R, 40T, C / 4], [R, 120T + 1, C / 8]
 //!                upsampling; + source, downsampled; sum of three residual blocks, whose mean is what
 //!                weights of the next layer read
-//! convolution    [1, 120T + 1, 18]   log magnitudes, then phases
-//! inverse STFT   [1, 480T]
+//! convolution    [R, 120T + 1, 18]   log magnitudes, then phases
+//! inverse STFT   [R, 480T]
 //! ```
 //!
 //! HiFT of CosyVoice (HiFi-GAN, Kong et al. 2020, with the source of Wang et al. 2019 and the output of
@@ -19,24 +19,24 @@
 
 use super::config::{MEL, SAMPLE_RATE, SAMPLES_PER_FRAME, VocoderConfig};
 use super::constants::{self, BINS, N_FFT};
+use super::estimator::one_below_the_other;
 use crate::blocks::{Conv, Scope, Upsampling, tap_channels_first};
 use orate_graph::{Activation, ConvGeometry, DType, Factor, Graph, GraphError, Padding, Value, Weight};
+use orate_weights::WeightSource;
 
 type Result<T> = std::result::Result<T, GraphError>;
 
-/// Mel spectrogram with the lead of its source, `[1, L + T, 80]`.
+/// Mel spectrogram with the lead of its source, `[R, L + T, 80]`.
 pub const MEL_INPUT: &str = "mel";
-/// Phase of each harmonic at the first sample, `[1, 9]`, in radians.
+/// Phase of each harmonic at the first sample, `[R, 9]`, in radians.
 pub const PHASES: &str = "phases";
-/// Noise of the source, `[1, 480T, 9]`.
+/// Noise of the source, `[R, 480T, 9]`.
 pub const NOISE: &str = "noise";
-/// Pitch that is given, `[1, T, 1]`, in Hz.
+/// Pitch that is given, `[R, T, 1]`, in Hz.
 pub const PITCH: &str = "pitch";
-/// Pitch of the mel spectrogram, `[1, T, 1]`, in Hz.
+/// Pitch of the mel spectrogram, `[R, T, 1]`, in Hz.
 pub const FOUND_PITCH: &str = "found_pitch";
-/// Scalar: seed of the noise.
-pub const NOISE_SEED: &str = "noise_seed";
-/// Samples, `[1, 480T]`.
+/// Samples, `[R, 480T]`.
 pub const WAV: &str = "wav";
 
 /// Harmonics of the source.
@@ -70,7 +70,7 @@ const PITCH_LAYERS: usize = 5;
 /// What the source is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Pitch of the mel spectrogram, noise from [`NOISE_SEED`] after that of some frames before.
+    /// Pitch of the mel spectrogram, noise from [`noise_seed`] after that of some frames before.
     Seeded {
         /// Frames before.
         before: usize,
@@ -96,15 +96,27 @@ pub fn lead(before: usize) -> usize {
     before.min(PITCH_LAYERS)
 }
 
-/// Builds the network for `frames` frames after a lead of L ([`Source::lead`]). Reads [`MEL_INPUT`],
-/// [`PHASES`], and what `given` names. Writes [`WAV`], and [`FOUND_PITCH`] unless the pitch is given.
-pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, frames: usize, given: Source) -> Result<()> {
-    let (w, lead) = (all.at("mel2wav"), given.lead());
-    let mel = g.input(MEL_INPUT, DType::F32, [1, lead + frames, MEL])?;
-    let source = source(g, &w, c, mel, given)?; // [1, 480T, 1]
+/// Scalar: seed of the noise of a row.
+pub fn noise_seed(row: usize) -> String {
+    format!("noise_seed.{row}")
+}
+
+/// Builds the network for `rows` rows of `frames` frames after a lead of L ([`Source::lead`]). Reads
+/// [`MEL_INPUT`], [`PHASES`], and what `given` names. Writes [`WAV`], and [`FOUND_PITCH`] unless the pitch is
+/// given. `weights` say how the file names those with weight norm.
+pub fn build(
+    g: &mut Graph,
+    weights: &dyn WeightSource,
+    c: &VocoderConfig,
+    [rows, frames]: [usize; 2],
+    given: Source,
+) -> Result<()> {
+    let (w, lead) = (Scope::of(weights).at("mel2wav"), given.lead());
+    let mel = g.input(MEL_INPUT, DType::F32, [rows, lead + frames, MEL])?;
+    let source = source(g, &w, c, mel, given)?; // [R, 480T, 1]
     let mel = g.slice(mel, 1, lead, frames)?;
     tap_channels_first(g, "source", source)?;
-    let spectrum = stft(g, source)?; // [1, 120T + 1, 20]
+    let spectrum = stft(g, source)?; // [R, 120T + 1, 20]
     if g.has_taps() {
         let bins = g.slice(spectrum, 2, 0, BINS)?;
         tap_channels_first(g, "hift.source_stft", bins)?;
@@ -119,7 +131,7 @@ pub fn build(g: &mut Graph, all: &Scope<'_>, c: &VocoderConfig, frames: usize, g
     let weight = of_mean(&weight(&w, "conv_post", [BINS, width, 7]));
     let x = Conv::of(w.name("conv_post"), weight, w.bias("conv_post", BINS)).centered(g, x, 1)?;
     tap_channels_first(g, "hift.conv_post", x)?;
-    let samples = inverse_stft(g, x)?; // [1, 480T]
+    let samples = inverse_stft(g, x)?; // [R, 480T]
     let samples = g.scale(samples, Factor::Const(1.0 / CLIP))?;
     let samples = g.activate(samples, Activation::Clip)?;
     let samples = g.scale(samples, Factor::Const(CLIP))?;
@@ -153,7 +165,7 @@ fn normed(w: &Scope<'_>, name: &str, shape: [usize; 3]) -> Conv {
     Conv::of(w.name(name), weight(w, name, shape), w.bias(name, shape[0]))
 }
 
-/// `[1, T, 80]` → `[1, T, 1]`, in Hz. Phases add it up, so what rounding to 16 bits makes of it would be
+/// `[R, T, 80]` → `[R, T, 1]`, in Hz. Phases add it up, so what rounding to 16 bits makes of it would be
 /// heard where parts of speech join.
 fn pitch(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value) -> Result<Value> {
     let (mut x, mut inputs) = (mel, MEL);
@@ -169,11 +181,11 @@ fn pitch(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value) -> Result<
     g.activate(x, Activation::PRelu(Weight::fill(-1.0, [1]))) // absolute value
 }
 
-/// `[1, T, 80]` → `[1, 480T, 1]`: harmonics of the pitch, or noise.
+/// `[R, T, 80]` → `[R, 480T, 1]`: harmonics of the pitch, or noise.
 fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: Source) -> Result<Value> {
-    let frames = g.shape(mel).dims()[1] - given.lead();
+    let (rows, frames) = (g.shape(mel).dims()[0], g.shape(mel).dims()[1] - given.lead());
     let pitch = match given {
-        Source::Pitch => g.input(PITCH, DType::F32, [1, frames, 1])?,
+        Source::Pitch => g.input(PITCH, DType::F32, [rows, frames, 1])?,
         Source::Seeded { .. } | Source::Noise => {
             let pitch = pitch(g, &w.at("f0_predictor"), c, mel)?;
             let pitch = g.slice(pitch, 1, given.lead(), frames)?;
@@ -181,16 +193,19 @@ fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: So
             pitch
         }
     };
-    let flat = g.reshape(pitch, [1, frames])?;
+    let flat = g.reshape(pitch, [rows, frames])?;
     g.tap("hift.f0", flat)?;
     let samples = SAMPLES_PER_FRAME * frames;
-    let phases = g.input(PHASES, DType::F32, [1, HARMONICS])?;
+    let phases = g.input(PHASES, DType::F32, [rows, HARMONICS])?;
     let noise = match given {
-        Source::Noise | Source::Pitch => g.input(NOISE, DType::F32, [1, samples, HARMONICS])?,
+        Source::Noise | Source::Pitch => g.input(NOISE, DType::F32, [rows, samples, HARMONICS])?,
         Source::Seeded { before } => {
-            let (seed, before) = (g.scalar(NOISE_SEED), SAMPLES_PER_FRAME * before);
-            let noise = g.random_normal([1, before + samples, HARMONICS], seed, 1.0)?;
-            g.slice(noise, 1, before, samples)?
+            let before = SAMPLES_PER_FRAME * before;
+            one_below_the_other(g, rows, |g, row| {
+                let seed = g.scalar(&noise_seed(row));
+                let noise = g.random_normal([1, before + samples, HARMONICS], seed, 1.0)?;
+                g.slice(noise, 1, before, samples)
+            })?
         }
     };
     let harmonics = g.harmonic_source(pitch, phases, noise, SAMPLES_PER_FRAME, SAMPLE_RATE as usize)?;
@@ -198,11 +213,11 @@ fn source(g: &mut Graph, w: &Scope<'_>, c: &VocoderConfig, mel: Value, given: So
     g.activate(merged, Activation::Tanh)
 }
 
-/// `[1, 4R, 1]` → `[1, R + 1, 20]`: centered frames.
+/// `[R, 4N, 1]` → `[R, N + 1, 20]`: centered frames.
 fn stft(g: &mut Graph, x: Value) -> Result<Value> {
-    let samples = g.shape(x).dims()[1];
+    let (rows, samples) = (g.shape(x).dims()[0], g.shape(x).dims()[1]);
     let x = g.pad(x, Padding::Reflect, N_FFT / 2, N_FFT / 2)?;
-    let folded = g.reshape(x, [1, samples / HOP + N_FFT / HOP, HOP])?;
+    let folded = g.reshape(x, [rows, samples / HOP + N_FFT / HOP, HOP])?;
     let geometry = ConvGeometry { left: 0, ..ConvGeometry::causal(N_FFT / HOP, 1) };
     let zeros = Weight::fill(0.0, [SPECTRUM - BINS, N_FFT]);
     let bins = Weight::concat(&[constants::stft().transpose(), zeros]).transpose();
@@ -210,7 +225,7 @@ fn stft(g: &mut Graph, x: Value) -> Result<Value> {
     g.slice(x, 1, 0, samples / HOP + 1)
 }
 
-/// `[1, R + 1, 18]` → `[1, 4R]`: log magnitudes and phases to samples.
+/// `[R, N + 1, 18]` → `[R, 4N]`: log magnitudes and phases to samples.
 fn inverse_stft(g: &mut Graph, x: Value) -> Result<Value> {
     let bins = BINS / 2;
     let magnitude = g.slice(x, 2, 0, bins)?;
@@ -225,7 +240,7 @@ fn inverse_stft(g: &mut Graph, x: Value) -> Result<Value> {
     let real = g.mul(magnitude, cosine)?;
     let imaginary = g.mul(magnitude, sine)?;
     let spectrum = g.concat(&[real, imaginary], 2)?;
-    let frames = g.matmul(spectrum, constants::inverse_stft().scale(LOUDEST))?; // [1, R + 1, 16]
+    let frames = g.matmul(spectrum, constants::inverse_stft().scale(LOUDEST))?; // [R, N + 1, 16]
     g.overlap_add(frames, constants::window(), HOP)
 }
 

@@ -5,12 +5,14 @@
 
 use crate::common::raw;
 use crate::qwen3::{bench, clear, kv_on_gpus, open as open_device};
-use orate::{Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision};
-use orate_graph::{DType, Graph, Memory, Plan};
+use orate::{
+    Audio, Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision,
+};
+use orate_graph::{BufferKind, DType, Graph, Memory, Plan};
 use orate_models::chatterbox::flow_encoder::{FRAME_LENGTHS, Rows};
-use orate_models::chatterbox::{Files, estimator, t3};
+use orate_models::chatterbox::{Files, estimator, t3, vocoder};
 use orate_models::decoding::SHARED;
-use orate_testing::checkpoints::{write_chatterbox, write_chatterbox_as};
+use orate_testing::checkpoints::write_chatterbox_as;
 use std::time::Duration;
 
 const TEXT: &str = "Hello there.";
@@ -22,10 +24,16 @@ fn devices() -> Vec<DeviceChoice> {
 }
 
 fn open(device: DeviceChoice, variant: &str) -> Engine {
+    open_sized(device, variant, ("tiny", DType::F32), "stored")
+}
+
+/// A model of random weights.
+fn open_sized(device: DeviceChoice, variant: &str, (size, stored): (&str, DType), precision: &str) -> Engine {
     let folder = tempfile::tempdir().expect("a folder");
-    write_chatterbox(folder.path(), variant, "tiny").expect("the folder is writable");
+    write_chatterbox_as(folder.path(), variant, size, stored).expect("the folder is writable");
     let model = ModelSource::Path(folder.path().to_owned());
-    let options = EngineOptions { device, model, threads: Some(2), ..Default::default() };
+    let precision = precision.parse().expect("a precision");
+    let options = EngineOptions { device, model, precision, threads: Some(2), ..Default::default() };
     Engine::with_options(options).unwrap_or_else(|e| panic!("{device}: {e}"))
 }
 
@@ -77,43 +85,71 @@ fn pieces_come_in_chunks() {
     }
 }
 
-/// Callers at once share runs of S3Gen, and speak as each does alone.
+/// Callers at once share runs of the flow, three of them also one of the vocoder, and speak as each does
+/// alone.
 #[test]
 fn callers_at_once_speak_as_alone() {
-    const CALLERS: usize = 4;
-    // What another rounding of the pitch does to the phase of the highest harmonic.
-    const ERROR: f32 = 2.5e-2;
     for device in devices() {
         for variant in ["en", "turbo"] {
             let engine = open(device, variant);
-            let cancel = Cancel::new();
-            let speak = |i: usize| {
-                // Only the last one is cancelled.
-                let cancel = (i == CALLERS).then(|| cancel.clone());
-                let options = Options { seed: i as u64, whole: true, cancel, ..raw() };
+            at_once(&engine, |i, options| {
                 // Few steps: a processor imitates GPUs slowly, and they are alike.
-                let options = options.set("max_codes", 6 + 4 * i).set("steps", 2);
-                engine.speak(TEXT, &options).map(|speech| speech.samples)
-            };
-            let alone: Vec<Vec<f32>> = (0..CALLERS).map(|i| speak(i).expect("speaks")).collect();
-            let together: Vec<_> = std::thread::scope(|threads| {
-                let speak = &speak;
-                let cancelled = threads.spawn(move || (0..).find_map(|_| speak(CALLERS).err()));
-                let all: Vec<_> = (0..CALLERS).map(|i| threads.spawn(move || speak(i))).collect();
-                std::thread::sleep(Duration::from_millis(20));
-                cancel.cancel();
-                let error = cancelled.join().expect("no panic");
-                assert!(matches!(error, Some(Error::Cancelled)), "{device}, {variant}: {error:?}");
-                all.into_iter().map(|one| one.join().expect("no panic")).collect()
+                let options = options.set("max_codes", 6 + 4 * (i / 3)).set("steps", 2);
+                engine.speak(TEXT, &options)
             });
-            for (i, (alone, got)) in alone.iter().zip(together).enumerate() {
-                let got = got.unwrap_or_else(|e| panic!("{device}, {variant}, caller {i}: {e}"));
-                assert_eq!(alone.len(), got.len(), "{device}, {variant}, caller {i}");
-                let largest = alone.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-                let error = alone.iter().zip(&got).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
-                assert!(error <= ERROR * largest, "{device}, {variant}, caller {i}: {error} of {largest}");
-            }
         }
+    }
+}
+
+/// The same with the kernels of released sizes: conversions, as the codes of speech in 16 bits differ.
+#[test]
+#[ignore = "needs a GPU; run with --ignored"]
+fn callers_at_once_at_released_sizes() {
+    const RATE: usize = 16_000;
+    for device in devices() {
+        let engine = open_sized(device, "en", ("full", DType::BF16), "stored");
+        at_once(&engine, |i, options| {
+            let wave = |n: usize| {
+                let t = n as f32 / RATE as f32;
+                0.3 * ((700.0 + 90.0 * i as f32) * t * (1.0 + 0.3 * t)).sin() * (9.0 * t).sin()
+            };
+            let samples: Vec<f32> = (0..RATE * (3 + i / 3)).map(wave).collect();
+            let chunks = engine.convert_samples(&samples, RATE as u32, &options)?;
+            let chunks = chunks.collect::<Result<Vec<Chunk>, Error>>()?;
+            let samples = chunks.into_iter().flat_map(|chunk| chunk.samples).collect();
+            Ok(Audio { samples, sample_rate: engine.sample_rate() })
+        });
+    }
+}
+
+/// Checks callers of numbers from 0, and one who is cancelled.
+fn at_once(engine: &Engine, speak: impl Fn(usize, Options) -> Result<Audio, Error> + Sync) {
+    const CALLERS: usize = 4;
+    // What another rounding of the pitch does to the phase of the highest harmonic.
+    const ERROR: f32 = 2.5e-2;
+    let (device, cancel) = (engine.device(), Cancel::new());
+    let speak = |i: usize| {
+        // Only the last one is cancelled.
+        let cancel = (i == CALLERS).then(|| cancel.clone());
+        speak(i, Options { seed: i as u64, whole: true, cancel, ..raw() }).map(|speech| speech.samples)
+    };
+    let alone: Vec<Vec<f32>> = (0..CALLERS).map(|i| speak(i).expect("speaks")).collect();
+    let together: Vec<_> = std::thread::scope(|threads| {
+        let speak = &speak;
+        let cancelled = threads.spawn(move || (0..).find_map(|_| speak(CALLERS).err()));
+        let all: Vec<_> = (0..CALLERS).map(|i| threads.spawn(move || speak(i))).collect();
+        std::thread::sleep(Duration::from_millis(20));
+        cancel.cancel();
+        let error = cancelled.join().expect("no panic");
+        assert!(matches!(error, Some(Error::Cancelled)), "{device}: {error:?}");
+        all.into_iter().map(|one| one.join().expect("no panic")).collect()
+    });
+    for (i, (alone, got)) in alone.iter().zip(together).enumerate() {
+        let got = got.unwrap_or_else(|e| panic!("{device}, caller {i}: {e}"));
+        assert_eq!(alone.len(), got.len(), "{device}, caller {i}");
+        let largest = alone.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        let error = alone.iter().zip(&got).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        assert!(error <= ERROR * largest, "{device}, caller {i}: {error} of {largest}");
     }
 }
 
@@ -151,6 +187,61 @@ fn bench_of_a_code() {
                     format!("{} {variant}: a code of {batch}, {common} rows in common", device.describe());
                 bench(&what, &*device, graph, start);
             }
+        }
+    }
+}
+
+/// How long prompts of 32 rows take at released sizes, after the rows of a voice.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_prompts() {
+    const ROWS: usize = 32;
+    for (variant, voice) in [("turbo", 376), ("en", 34)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox_as(folder.path(), variant, "full", DType::BF16).expect("the folder is writable");
+        let config = Files::open(folder.path()).expect("opens").talking.expect("a T3").config;
+        for device in devices() {
+            let device = open_device(device, Precision::Bf16);
+            for batch in [1, 16, 64] {
+                let mut graph = Graph::new("prefill");
+                let kv = kv_on_gpus(Precision::Bf16);
+                let sizes = t3::CacheSizes { batch, capacity: 512, kv, watched: false };
+                t3::prefill(&mut graph, &config, sizes, ROWS).expect("consistent");
+                let start = |memory: &mut dyn Memory, plan: &Plan| {
+                    clear(memory, plan);
+                    for (name, row) in [("position", voice), ("last", ROWS as i32 - 1)] {
+                        let shape = &plan.buffers().iter().find(|b| b.name == name).expect("declared").shape;
+                        memory.write_i32(name, shape, &vec![row; shape.len()]).expect("fits");
+                    }
+                };
+                let what = format!("{} {variant}: {batch} prompts", device.describe());
+                bench(&what, &*device, graph, start);
+            }
+        }
+    }
+}
+
+/// How long the vocoder takes for several callers of 4 seconds at released sizes.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_the_vocoder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox_as(folder.path(), "turbo", "full", DType::BF16).expect("the folder is writable");
+    let files = Files::open(folder.path()).expect("opens");
+    for device in devices() {
+        let device = open_device(device, Precision::Bf16);
+        for rows in [1, 4, 16] {
+            let mut graph = Graph::new("vocoder");
+            let source = vocoder::Source::Seeded { before: 0 };
+            vocoder::build(&mut graph, &*files.weights, &files.s3gen.vocoder, [rows, 200], source)
+                .expect("consistent");
+            let start = |memory: &mut dyn Memory, plan: &Plan| {
+                for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Input) {
+                    memory.write_f32(&b.name, &b.shape, &vec![0.1; b.shape.len()]).expect("fits");
+                }
+                (0..rows).for_each(|row| memory.set_index(&vocoder::noise_seed(row), row as u64));
+            };
+            bench(&format!("{}: a vocoder of {rows}", device.describe()), &*device, graph, start);
         }
     }
 }

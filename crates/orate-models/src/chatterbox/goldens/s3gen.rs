@@ -145,9 +145,11 @@ impl Run<'_> {
         let last = Part { known: frames, end: frames, is_last: true };
         let (settings, never) = ((model.default_settings(), noise), Cancel::default());
         for part in (PART..frames).step_by(PART).map(Part::of).chain([last]) {
+            growing.turn_phases(&mut session, 0);
             session.mel(&codes, growing.read(part), settings, &never)?;
             got.extend(growing.vocode(&mut session, part, 0)?);
         }
+        session.phases = None;
         session.mel(&codes, 0..frames, settings, &never)?;
         let want = session.vocode(noise)?;
         let error = relative_error(&got, &want);
