@@ -26,6 +26,11 @@ DEVICE void let_next_start() {
 #endif
 }
 
+// Whether arrays consist of fours that are aligned; `sizes` has the bits of all sizes and offsets.
+DEVICE bool are_fours(const void* x, const void* y, int sizes) {
+    return (sizes & 3) == 0 && (((size_t)x | (size_t)y) & 15) == 0;
+}
+
 // Prefetches this block's share of `bytes` into the second-level cache.
 DEVICE void bring_near(const char* from, u32 bytes) {
 #if __CUDA_ARCH__ >= 900

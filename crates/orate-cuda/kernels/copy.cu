@@ -2,7 +2,7 @@
 // and marks written in place; increments; and setting a scalar.
 //
 // An array is treated as [outer, axis, inner]; `len` = axis · inner elements of each of `outer` blocks are
-// copied. A source stride of 0 repeats one block.
+// copied. A source stride of 0 repeats one block. A thread copies four elements.
 
 struct Args {
     const u32* x;
@@ -13,10 +13,19 @@ struct Args {
 extern "C" __global__ void copy(const Args a) {
     wait_for_previous();
     let_next_start();
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.total) return;
-    int block = i / a.len, at = i - block * a.len;
-    a.out[(size_t)block * a.out_stride + a.out_first + at] = a.x[(size_t)block * a.x_stride + a.x_first + at];
+    int i = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+    if (are_fours(a.x, a.out, a.len | a.x_stride | a.out_stride | a.x_first | a.out_first)) {
+        if (i >= a.total / 4) return;
+        int len = a.len / 4, block = i / len, at = 4 * (i - block * len);
+        const u32* from = a.x + (size_t)block * a.x_stride + a.x_first + at;
+        *(uint4*)(a.out + (size_t)block * a.out_stride + a.out_first + at) = *(const uint4*)from;
+        return;
+    }
+    for (; i < a.total; i += threads) {
+        int block = i / a.len, at = i - block * a.len;
+        u32 x = a.x[(size_t)block * a.x_stride + a.x_first + at];
+        a.out[(size_t)block * a.out_stride + a.out_first + at] = x;
+    }
 }
 
 // The same of elements of 16 bits, which are stored in f32. TYPE as in `store_as`.
@@ -24,13 +33,14 @@ template <int TYPE>
 DEVICE void widen(const Args& a) {
     wait_for_previous();
     let_next_start();
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.total) return;
-    int block = i / a.len, at = i - block * a.len;
-    u16 half = ((const u16*)a.x)[(size_t)block * a.x_stride + a.x_first + at];
-    float y = __uint_as_float((u32)half << 16);
-    if (TYPE == 1) asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(half));
-    a.out[(size_t)block * a.out_stride + a.out_first + at] = __float_as_uint(y);
+    int i = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+    for (; i < a.total; i += threads) {
+        int block = i / a.len, at = i - block * a.len;
+        u16 half = ((const u16*)a.x)[(size_t)block * a.x_stride + a.x_first + at];
+        float y = __uint_as_float((u32)half << 16);
+        if (TYPE == 1) asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(half));
+        a.out[(size_t)block * a.out_stride + a.out_first + at] = __float_as_uint(y);
+    }
 }
 
 extern "C" __global__ void copy_f16(const Args a) { widen<1>(a); }

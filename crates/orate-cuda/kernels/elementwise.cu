@@ -1,4 +1,4 @@
-// Pointwise ops: one thread per element.
+// Pointwise ops: a thread has four elements.
 //
 //   AFFINE     x[r, c] · scale[c] + shift[c]      scale or shift may be missing
 //   ACTIVATE   f(x)
@@ -27,38 +27,44 @@ DEVICE float factor(float fixed, const u64* scalar) {
     return scalar ? __uint_as_float((u32)*scalar) : fixed;
 }
 
-extern "C" __global__ void pointwise(const Args a) {
-    wait_for_previous();
-    let_next_start();
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.len) return;
+// Result i of x and, where it has elements of its own, of y.
+DEVICE float result(const Args& a, int i, float x, float y) {
     switch (a.kind) {
         case AFFINE: {
             int c = i % a.c;
-            float y = a.x[i];
-            if (a.scale) y *= a.scale[c];
-            if (a.y) y += a.y[c];
-            store_as(a.type, a.out, i, y);
-            break;
+            if (a.scale) x *= a.scale[c];
+            return a.y ? x + a.y[c] : x;
         }
-        case ACTIVATE: a.out[i] = activate(a.activation, a.x[i], a.scale ? *a.scale : 0.0f); break;
-        case COMBINE: {
-            float y = factor(a.a, a.a_scalar) * a.x[i];
-            if (a.y) y = fmaf(factor(a.b, a.b_scalar), a.y[i], y);
-            a.out[i] = y;
-            break;
-        }
+        case ACTIVATE: return activate(a.activation, x, a.scale ? *a.scale : 0.0f);
+        case COMBINE:
+            x *= factor(a.a, a.a_scalar);
+            return a.y ? fmaf(factor(a.b, a.b_scalar), y, x) : x;
         case ROW: {
             u64 row = a.a_scalar ? min(*a.a_scalar, (u64)a.row_count - 1) : 0;
-            a.out[i] = a.x[i] + a.y[row * a.c + i % a.c];
-            break;
+            return x + a.y[row * a.c + i % a.c];
         }
         case MASK: {
             int t = i / a.c % a.time, b = i / a.c / a.time;
-            a.out[i] = t < a.lens[b] ? a.x[i] : 0.0f;
-            break;
+            return t < a.lens[b] ? x : 0.0f;
         }
-        case MUL_ROW: a.out[i] = a.x[i] * a.y[i % a.c]; break;
-        case MUL: a.out[i] = a.x[i] * a.y[i]; break;
+        case MUL_ROW: return x * a.y[i % a.c];
+        default: return x * y;
     }
+}
+
+extern "C" __global__ void pointwise(const Args a) {
+    wait_for_previous();
+    let_next_start();
+    int i = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+    const float* second = a.kind == COMBINE || a.kind == MUL ? a.y : nullptr;
+    if (are_fours(a.x, a.out, a.len) && ((size_t)second & 15) == 0) {
+        if (i >= a.len / 4) return;
+        float4 x = ((const float4*)a.x)[i], y = second ? ((const float4*)second)[i] : x;
+        x.x = result(a, 4 * i, x.x, y.x), x.y = result(a, 4 * i + 1, x.y, y.y);
+        x.z = result(a, 4 * i + 2, x.z, y.z), x.w = result(a, 4 * i + 3, x.w, y.w);
+        store_as(a.type, a.out, 4 * (size_t)i, x);
+        return;
+    }
+    for (; i < a.len; i += threads)
+        store_as(a.type, a.out, i, result(a, i, a.x[i], second ? second[i] : 0.0f));
 }

@@ -19,7 +19,7 @@ pub(super) fn pad(o: &Operands<'_>, padding: Padding, before: usize) -> Work {
     Work {
         pointers: vec![o.x(0), o.out()],
         words: [shape.len(), shape.last(), time, padded, before, kind].map(|x| x as u32).to_vec(),
-        ..Work::each("pad", "pad", shape.len())
+        ..Work::each("pad", "pad", shape.len().div_ceil(4))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn copy(from: Pointer, to: Pointer, [outer, len, x_stride, out_stride
     Work {
         pointers: vec![from, to],
         words: [outer * len, len, x_stride, out_stride, 0, 0].map(|x| x as u32).to_vec(),
-        ..Work::each("copy", "copy", outer * len)
+        ..Work::each("copy", "copy", (outer * len).div_ceil(4))
     }
 }
 

@@ -12,7 +12,7 @@ fn pointwise(kind: u32, [x, y, scale, out]: [Pointer; 4], shape: &Shape, c: usiz
     Work {
         pointers: vec![x, y, scale, Pointer::Null, Pointer::Null, Pointer::Null, out],
         words: vec![kind, shape.len() as u32, c as u32, 1, 0, 0, bits(1.0), bits(1.0), 0],
-        ..Work::each("elementwise", "pointwise", shape.len())
+        ..Work::each("elementwise", "pointwise", shape.len().div_ceil(4))
     }
 }
 

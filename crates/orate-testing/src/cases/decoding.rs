@@ -6,7 +6,7 @@ use super::compact::spoil_bytes;
 use crate::interpreter::Data;
 use crate::random::Random;
 use orate_graph::{
-    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Op, Result, Rows,
+    Activation, AttentionMask, ControlIds, DType, Draw, Factor, First, Graph, NO_ID, Norm, Op, Result, Rows,
     SampleRules, Value, Weight,
 };
 use std::collections::BTreeSet;
@@ -322,6 +322,35 @@ pub(super) fn normed(cases: &mut Vec<Case>) -> Result<()> {
         let y = g.matmul(y, Weight::named("w", [width, 96]))?;
         g.output("y", y)?;
         cases.push(Case::new(format!("RmsNorm and a matmul of {rows} rows of {width}"), g));
+    }
+    // Some rows have a mean far from zero, and one large number.
+    for (rows, width, n) in [
+        (1, 1024, 96),
+        (2, 80, 96),
+        (3, 1024, 96),
+        (4, 16, 40),
+        (8, 96, 33),
+        (9, 1024, 3072),
+        (13, 48, 96),
+        (16, 1024, 96),
+        (16, 4096, 64),
+        (17, 1024, 96),
+    ] {
+        let mut g = Graph::new("layer norm");
+        let x = g.input("x", DType::F32, [rows, 1, width])?;
+        let [weight, bias] = ["gain", "shift"].map(|name| Weight::named(name, [width]));
+        let y = g.layer_norm(x, Norm { weight, bias, eps: 1e-5 })?;
+        let y = g.linear(y, Weight::named("w", [width, n]), Weight::named("bias", [n]))?;
+        let y = g.activate(y, Activation::GeluTanh)?;
+        g.output("y", y)?;
+        let mut numbers = Random::new(7);
+        let mut x = numbers.floats(rows * width, -2.0, 2.0);
+        for (i, row) in x.chunks_exact_mut(width).enumerate() {
+            row.iter_mut().for_each(|x| *x += [0.0, 3.0, -1.0][i % 3]);
+            row[i] += [0.0, 40.0][i % 2];
+        }
+        let name = format!("LayerNorm and a matmul of {rows} rows of {width} to {n}");
+        cases.push(Case::new(name, g).with("x", x));
     }
     Ok(())
 }
