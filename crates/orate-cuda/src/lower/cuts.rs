@@ -352,7 +352,7 @@ pub(super) fn block_instead(
     (best.time < others).then_some(best)
 }
 
-/// All kernels for many rows that support a matmul.
+/// All kernels for many rows that support a matmul. Of those that memory bounds alike, the first is best.
 pub(super) fn blocks(
     precision: Precision,
     sizes: Sizes,
@@ -374,7 +374,7 @@ pub(super) fn blocks(
     let conv = conv.filter(move |_| fits && kind.is_halved && facts.arch == WARPGROUP_ARCH);
     let many = blocks_of_very_many(precision, sizes, facts);
     let many = many.filter(move |_| !kind.convolves && kind.is_halved);
-    wide.filter(move |_| !kind.has_history).chain(tall).chain(conv).chain(many)
+    conv.chain(wide.filter(move |_| !kind.has_history)).chain(tall).chain(many)
 }
 
 /// Microseconds in which x, with elements of some bytes, is read, and results in f32 are stored, often after
@@ -640,10 +640,10 @@ fn wide_block(
             + kernel.alignment
             + inbox,
         stages: 0,
-        time: if few && kernel.alignment > 0 {
-            estimate_few(kernel, split, blocks, k, n, facts)
-        } else {
-            1.3 + waves as f64 * (fixed + (k / 16) as f64 * step)
+        time: match 1.3 + waves as f64 * (fixed + (k / 16) as f64 * step) {
+            _ if few && kernel.alignment > 0 => estimate_few(kernel, split, blocks, k, n, facts),
+            computed if convolves => computed.max(memory_time(if kind.is_halved { 2 } else { 4 }, sizes)),
+            computed => computed,
         },
     };
     (channels.is_multiple_of(WIDE_DEPTH) && reach <= most && block.fits(facts)).then_some(block)
@@ -780,6 +780,8 @@ mod tests {
             ([8, 16_000, 192, 192, 7, 9], CONV[0]),
             ([8, 48_000, 96, 96, 7, 9], CONV[3]),
             ([1, 384_000, 96, 96, 1, 1], CONV[3]),
+            // Of sixteen callers of Chatterbox; by `matmul_warpgroup_2_conv` it takes 113 µs.
+            ([16, 24_001, 64, 64, 3, 1], CONV[0]),
         ] {
             assert_eq!(function(90, true, sizes), Some(chosen), "{sizes:?}");
             assert_eq!(function(90, false, sizes).filter(|f| CONV.contains(f)), None, "{sizes:?} in f32");
