@@ -31,17 +31,41 @@ pub enum End {
     Hung,
 }
 
+/// Starts a thread, or ends this process with the signal `SIGALRM` after ten seconds.
+fn start_a_thread() {
+    // SAFETY: nobody else uses the timer.
+    unsafe { libc::alarm(10) };
+    std::thread::spawn(|| {}).join().expect("does nothing");
+    // SAFETY: as above.
+    unsafe { libc::alarm(0) };
+}
+
 /// Runs `child` in a forked process, to its end there.
+///
+/// The standard library keeps a table of threads behind a lock. A process that was forked while a thread of
+/// another test was starting or ending finds it locked forever, and can start no thread. Such a process ends
+/// before it runs `child`, and another one is forked.
 pub fn in_a_child(child: impl FnOnce()) -> End {
-    // SAFETY: the child runs what it is given and ends without returning to the test program. That it was
-    // forked from a process with threads is what is tested here.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
-        let ok = catch_unwind(AssertUnwindSafe(child)).is_ok();
-        // SAFETY: ends the process without running what the parent registered for its own end.
-        unsafe { libc::_exit(i32::from(!ok)) };
+    loop {
+        // SAFETY: the child runs what it is given and ends without returning to the test program. That it was
+        // forked from a process with threads is what is tested here.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+        if pid == 0 {
+            start_a_thread();
+            let ok = catch_unwind(AssertUnwindSafe(child)).is_ok();
+            // SAFETY: ends the process without running what the parent registered for its own end.
+            unsafe { libc::_exit(i32::from(!ok)) };
+        }
+        match end_of(pid) {
+            End::Badly(libc::SIGALRM) => {}
+            end => return end,
+        }
     }
+}
+
+/// Waits until the child `pid` ends.
+fn end_of(pid: libc::pid_t) -> End {
     let start = Instant::now();
     let mut status = 0;
     // SAFETY: `pid` is our child, and nobody else waits for it.
