@@ -30,16 +30,76 @@ DEVICE void copy_box(u32 to, const Tensor& from, int first, int second, int thir
 // Stages of a block at most.
 #define STAGES 8
 
-// A block has HIGH rows and 128 channels, 64 for each of two warpgroups, and all of K. One thread asks for
-// pieces of weights and of x, as many at a time as there are stages. While half of a piece is multiplied,
-// weights of the next half come to registers.
+// What is stored with the results: nothing, or their layer norm.
+enum Follows { NOTHING, A_NORM };
+
+// Stores rows that have 256 channels, all of a block, and those before `end` exist: out = residual + sum +
+// bias in f32, and the layer norm of that, with `norm` and `shift`, in 16 bits to `history`. `sums` is as in
+// `store_rows`.
 template <int HIGH>
+DEVICE void store_with_norm(const Args& a, const float* sums, int start, int end) {
+    constexpr int CHANNELS_OF_ROW = 256, WIDTH = CHANNELS_OF_ROW + 4, WARPS_OF_BLOCK = 16;
+    constexpr int OF_WARP = HIGH / WARPS_OF_BLOCK;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    auto at = [&](int i) { return 4 * lane + 128 * i; };
+    // Rows of the residual are on their way together.
+    float4 y[OF_WARP][2], bias[2], weight[2], shift[2];
+#pragma unroll
+    for (int r = 0; r < OF_WARP; r++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            size_t row = start + min(warp + WARPS_OF_BLOCK * r, end - 1);
+            y[r][i] = *(const float4*)(a.residual + row * CHANNELS_OF_ROW + at(i));
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        bias[i] = four(a.bias, at(i), CHANNELS_OF_ROW);
+        weight[i] = *(const float4*)(a.norm + at(i)), shift[i] = *(const float4*)(a.shift + at(i));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < OF_WARP; r++) {
+        int row = warp + WARPS_OF_BLOCK * r;
+        if (row >= end) break;
+        size_t to = (size_t)(start + row) * CHANNELS_OF_ROW;
+        float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float4 product = *(const float4*)(sums + row * WIDTH + at(i));
+            add(product, bias[i]);
+            add(y[r][i], product);
+            *(float4*)(a.out + to + at(i)) = y[r][i];
+            sum += y[r][i].x + y[r][i].y + y[r][i].z + y[r][i].w;
+        }
+        float mean = warp_sum(sum) / CHANNELS_OF_ROW;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float4& x = y[r][i];
+            x.x -= mean, x.y -= mean, x.z -= mean, x.w -= mean;
+            squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+        }
+        float factor = 1.0f / sqrtf(warp_sum(squares) / CHANNELS_OF_ROW + a.eps);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float4 x = times(y[r][i], factor), w = weight[i];
+            float4 normed = make_float4(x.x * w.x, x.y * w.y, x.z * w.z, x.w * w.w);
+            add(normed, shift[i]);
+            store_as(PRECISION - 1, (float*)a.history, to + at(i), normed);
+        }
+    }
+}
+
+// A block has HIGH rows and 64 channels for each of its warpgroups, and all of K. One thread asks for pieces
+// of weights and of x, as many at a time as there are stages. While half of a piece is multiplied, weights of
+// the next half come to registers.
+template <int HIGH, int WARPGROUPS, Follows FOLLOWS>
 DEVICE void product_of_many(const RowsArgs& all) {
     extern __shared__ float4 shared4[];
     __shared__ u64 barriers[2][STAGES];
     const Args& a = all.a;
     int stages = all.stages;
-    constexpr int OF_BLOCK = 128, STEPS = PIECE / 16, OF_CHANNELS = 2 * PIECE * CHANNELS, BLOCK_WARPS = 8;
+    constexpr int OF_BLOCK = 64 * WARPGROUPS, BLOCK_WARPS = 4 * WARPGROUPS, OF_BOX = 128;
+    constexpr int STEPS = PIECE / 16, OF_CHANNELS = 2 * PIECE * CHANNELS;
     constexpr int WEIGHTS = 2 * PIECE * OF_BLOCK, STAGE = WEIGHTS + 2 * PIECE * HIGH;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int pieces = a.channels / PIECE, start = blockIdx.y * HIGH;
@@ -51,7 +111,9 @@ DEVICE void product_of_many(const RowsArgs& all) {
         int channels = blockIdx.x * (OF_BLOCK / CHANNELS) >> a.gated;
         u32 to = begin + i * STAGE;
         announce(full + 8 * i, STAGE);
-        copy_box(to, all.w, 0, piece * STEPS, channels, full + 8 * i);
+#pragma unroll
+        for (int first = 0; first < OF_BLOCK; first += OF_BOX)
+            copy_box(to + 2 * PIECE * first, all.w, 0, piece * STEPS, channels + first / CHANNELS, full + 8 * i);
         if (a.gated)
             copy_box(to + WEIGHTS / 2, all.w, 0, piece * STEPS, channels + a.first / CHANNELS, full + 8 * i);
     };
@@ -128,20 +190,25 @@ DEVICE void product_of_many(const RowsArgs& all) {
     let_next_start();
 
     float* sums = (float*)shared4;
+    int end = min(HIGH, a.rows - start);
     __syncthreads();
     put_sums<OF_BLOCK + 4>(sums + warp * 16, acc);
-    store_rows<1, OF_BLOCK, HIGH, 32 * BLOCK_WARPS, true, true, 4>(a, sums, start, min(HIGH, a.rows - start));
+    if constexpr (FOLLOWS == A_NORM) store_with_norm<HIGH>(a, sums, start, end);
+    else store_rows<1, OF_BLOCK, HIGH, 32 * BLOCK_WARPS, true, true, 4>(a, sums, start, end);
 }
 
 #undef KERNEL
-#define KERNEL(NAME, HIGH) \
-    extern "C" __global__ void __launch_bounds__(256, 2) NAME(const __grid_constant__ RowsArgs a) { \
-        product_of_many<HIGH>(a); \
+#define KERNEL(NAME, HIGH, WARPGROUPS, FOLLOWS) \
+    extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS, 4 / WARPGROUPS) \
+        NAME(const __grid_constant__ RowsArgs a) { \
+        product_of_many<HIGH, WARPGROUPS, FOLLOWS>(a); \
     }
 
-KERNEL(matmul_warpgroup_rows_64, 64)
-KERNEL(matmul_warpgroup_rows_96, 96)
-KERNEL(matmul_warpgroup_rows_128, 128)
-KERNEL(matmul_warpgroup_rows_144, 144)
+KERNEL(matmul_warpgroup_rows_64, 64, 2, NOTHING)
+KERNEL(matmul_warpgroup_rows_96, 96, 2, NOTHING)
+KERNEL(matmul_warpgroup_rows_128, 128, 2, NOTHING)
+KERNEL(matmul_warpgroup_rows_144, 144, 2, NOTHING)
+KERNEL(matmul_warpgroup_rows_norm_96, 96, 4, A_NORM)
+KERNEL(matmul_warpgroup_rows_norm_128, 128, 4, A_NORM)
 
 #endif

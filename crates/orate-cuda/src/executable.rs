@@ -4,7 +4,7 @@
 use crate::driver::{DeviceBuffer, Event, Facts, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{
-    Addresses, Chain, Layer, Pointer, Work, chains, join_norms, join_rows, join_snakes, layers, lower,
+    Addresses, Chain, Layer, Pointer, Work, chains, join_followers, join_norms, join_rows, layers, lower,
     read_early,
 };
 use crate::machine_code::Name;
@@ -288,7 +288,7 @@ impl Lowered {
         let launches = launches_of_steps(&works, plan.steps().len());
         join_rows(&mut works);
         join_norms(plan, &mut works);
-        join_snakes(plan, &mut works);
+        join_followers(plan, &mut works, facts);
         read_early(&mut works);
         let chains = if version >= EARLY_DRIVER { chains(&works, facts) } else { vec![] };
         let layers = layers(plan, &works, facts);

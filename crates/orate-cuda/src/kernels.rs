@@ -246,6 +246,9 @@ pub(crate) const ROWS: [&str; 4] = [
     "matmul_warpgroup_rows_144",
 ];
 
+/// Those that store the layer norm of results too: a block has 96 or 128 rows of 256 channels.
+pub(crate) const ROWS_NORM: [&str; 2] = ["matmul_warpgroup_rows_norm_96", "matmul_warpgroup_rows_norm_128"];
+
 /// Weight-stationary kernels for K = 256, which store 16 bits: without activation, and with GELU.
 pub(crate) const STATIONARY: [&str; 2] = ["matmul_warpgroup_stationary", "matmul_warpgroup_stationary_gelu"];
 
@@ -257,10 +260,10 @@ pub(crate) const RESIDUAL: [(&str, usize); 3] = [
 ];
 
 /// Kernels of the program for warpgroups.
-const WARPGROUPS: [&str; 20] = {
+const WARPGROUPS: [&str; 22] = {
     let ([[a, b], [c, d], [e, f]], [g, h], [i, j, k, l]) = (WARPGROUP, WARPGROUP_FAR, ROWS);
     let ([m, n, o], [p, q], [(r, _), (s, _), (t, _)]) = (WARPGROUP_NORMED, STATIONARY, RESIDUAL);
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, ROWS_NORM[0], ROWS_NORM[1]]
 };
 
 /// Convolutions on Hopper whose x is stored in 16 bits, by warpgroups of a block: for channels in pieces of

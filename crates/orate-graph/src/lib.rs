@@ -47,8 +47,8 @@ pub use device::{
 pub use error::{DeviceError, GraphError, Result};
 pub use format::Precision;
 pub use fusion::{
-    FeedForward, Fused, Fusions, Head, LayerNorms, MOST_HEADS, MOST_PARTS, NormedResiduals, Rounding,
-    RowNorm, Run,
+    FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, MOST_HEADS, MOST_PARTS,
+    NormedResiduals, Rounding, RowNorm, Run,
 };
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place, Span};

@@ -4,8 +4,8 @@
 
 use crate::driver::Facts;
 use crate::kernels::{
-    CLUSTER_ARCH, CONV, RESIDUAL, ROWS, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH, WARPGROUP_FAR, WIDE,
-    conv_program, tall_program, warpgroup_program, wide_program,
+    CLUSTER_ARCH, CONV, RESIDUAL, ROWS, ROWS_NORM, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH,
+    WARPGROUP_FAR, WIDE, conv_program, tall_program, warpgroup_program, wide_program,
 };
 use orate_graph::Precision;
 
@@ -484,6 +484,36 @@ impl Rows {
             time,
         };
         (stages > 1).then_some(block)
+    }
+}
+
+/// Channels of the matmuls that store a layer norm of their results, and fewest rows.
+pub(super) const NORM_WIDTH: usize = 256;
+/// See [`NORM_WIDTH`].
+pub(super) const NORM_ROWS: usize = 2561;
+/// Rows of a block of them, in the order of [`ROWS_NORM`].
+const NORM_TILES: [usize; 2] = [96, 128];
+
+/// The kernel of `kernels/matmul_boxes.cu` that stores the layer norm of its results.
+pub(super) fn with_norm(program: &'static str, [rows, k]: [usize; 2], facts: &Facts) -> Block {
+    // Each multiprocessor has one block at a time.
+    let time = |tile: usize| rows.div_ceil(tile).div_ceil(facts.multiprocessors.max(1) as usize) * tile;
+    let choice = if time(NORM_TILES[0]) < time(NORM_TILES[1]) { 0 } else { 1 };
+    let tile = NORM_TILES[choice];
+    let stage = 2 * WIDE_DEPTH * (NORM_WIDTH + tile);
+    let room = facts.shared as usize - OTHER_SHARED - LINES;
+    let stages = (room / stage).min(k / WIDE_DEPTH);
+    Block {
+        program,
+        function: ROWS_NORM[choice],
+        channels: NORM_WIDTH,
+        rows: tile,
+        threads: 4 * WIDE_THREADS,
+        split: 1,
+        // Stages of weights and rows; then sums.
+        shared: usize::max(stages * stage, 4 * tile * (NORM_WIDTH + 4)) + LINES,
+        stages,
+        time: 0.0,
     }
 }
 

@@ -81,7 +81,10 @@ fn precision_of(matmuls: &[&Work]) -> Option<Precision> {
 /// A convolution and the norm of its rows.
 fn normed_convolution(conv: &Work, norm: &Work, facts: &Facts) -> Option<Work> {
     let precision = precision_of(&[conv])?;
-    let [rows, _, _, _, time, channels, _, left, ..] = conv.words[..] else { return None };
+    let [rows, k, _, _, time, channels, _, left, ..] = conv.words[..] else { return None };
+    if k != SIZES.taps as u32 * channels {
+        return None;
+    }
     let [_, eps, _, stored, activation, row_count] = norm.words[..] else { return None };
     let [zeros, halves] = [HALVES - 1, HALVES].map(|i| conv.words[i]);
     let choice = tile(rows / time, time, facts);

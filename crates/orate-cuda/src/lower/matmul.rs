@@ -29,7 +29,9 @@ pub(super) const RESIDUAL: usize = 4;
 /// See [`HISTORY`].
 pub(super) const OUT: usize = 7;
 /// See [`HISTORY`].
-const ACTIVATION: usize = 8;
+pub(super) const ROW: usize = 5;
+/// See [`HISTORY`].
+pub(super) const ACTIVATION: usize = 8;
 /// See [`HISTORY`].
 pub(super) const NORM: usize = 10;
 /// See [`HISTORY`].
@@ -351,10 +353,10 @@ pub(super) fn in_block(work: Work, block: Block, sizes: Sizes) -> Work {
     };
     if block.stages > 0 {
         let parts = 1 + work.words[GATED] as usize;
-        // Of 32 channels and 16 of K, weights are 256 words.
+        // Of 32 channels and 16 of K, weights are 256 words; a box has those of 128 channels at most.
         let weights = Tensor {
             sizes: [256, sizes.k / 16, sizes.n.div_ceil(CHANNELS)],
-            part: [256, WIDE_DEPTH / 16, block.channels / CHANNELS / parts],
+            part: [256, WIDE_DEPTH / 16, (block.channels / CHANNELS / parts).min(4)],
             elements: Elements::Words,
         };
         let x = Tensor {

@@ -13,6 +13,7 @@ mod chain;
 mod cuts;
 mod encoders;
 mod feed_forward;
+mod followed;
 mod heads;
 mod matmul;
 mod movement;
@@ -22,17 +23,16 @@ mod operands;
 mod pointwise;
 mod rows;
 mod sample;
-mod snaked;
 mod tables;
 mod work;
 
 pub(crate) use attention::read_early;
 pub(crate) use chain::{Chain, chains};
 pub(crate) use feed_forward::{Layer, layers};
+pub(crate) use followed::join_followers;
 pub(crate) use normed::join_norms;
 use operands::Operands;
 pub(crate) use sample::join_rows;
-pub(crate) use snaked::join_snakes;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
@@ -74,7 +74,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())
             .then_some(feed_forward::SIZES),
         normed_residuals: normed::sizes(policy, facts),
-        snaked_residuals: snaked::rows(policy, facts),
+        followed_residuals: followed::sizes(policy, facts),
         draws: true,
     }
 }

@@ -60,9 +60,8 @@ pub struct Fusions {
     pub feed_forward: Option<FeedForward>,
     /// A matmul that adds a residual, and the next one, can do what the RMS norm between them does, likewise.
     pub normed_residuals: Option<NormedResiduals>,
-    /// A matmul of at least this many rows that adds a residual can store the Snake of its result too,
-    /// likewise.
-    pub snaked_residuals: Option<usize>,
+    /// A matmul that adds a residual can store the Snake or the layer norm of its result too, likewise.
+    pub followed_residuals: Option<FollowedResiduals>,
     /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
     pub draws: bool,
 }
@@ -87,6 +86,17 @@ pub struct NormedResiduals {
     pub multiple: usize,
     /// Channels of which a sum of squares is kept.
     pub channels: usize,
+}
+
+/// What matmuls of a target that add a residual store besides their results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowedResiduals {
+    /// Fewest rows of those that store a Snake.
+    pub snake_rows: usize,
+    /// Fewest rows of those that store a layer norm.
+    pub norm_rows: usize,
+    /// Their width.
+    pub norm_width: usize,
 }
 
 /// Sizes of layers of which a target makes what follows attention one launch.

@@ -18,13 +18,14 @@
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
 //! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals`,
-//! `snaked_residuals` and `draws` mark launches that a target can make one, or fewer.
+//! `followed_residuals` and `draws` mark launches that a target can make one, or fewer.
 
 mod add_row;
 mod attended;
 mod draft;
 mod draws;
 mod feed_forward;
+mod followed_residuals;
 mod gates;
 mod heads;
 mod matmuls;
@@ -33,13 +34,14 @@ mod normed_residuals;
 mod norms;
 mod rotate_queries;
 mod rounded;
-mod snaked_residuals;
 mod snakes;
 mod views;
 
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
-pub use draft::{FeedForward, Fused, Fusions, Head, LayerNorms, NormedResiduals, RowNorm, Run};
+pub use draft::{
+    FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, NormedResiduals, RowNorm, Run,
+};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
@@ -77,8 +79,8 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     if let Some(can) = &fusions.normed_residuals {
         normed_residuals::run(&mut draft, can);
     }
-    if let Some(rows) = fusions.snaked_residuals {
-        snaked_residuals::run(&mut draft, rows);
+    if let Some(can) = &fusions.followed_residuals {
+        followed_residuals::run(&mut draft, can);
     }
     if fusions.draws {
         draws::run(&mut draft);
