@@ -112,8 +112,10 @@ DEVICE void product_of_many(const RowsArgs& all) {
         u32 to = begin + i * STAGE;
         announce(full + 8 * i, STAGE);
 #pragma unroll
-        for (int first = 0; first < OF_BLOCK; first += OF_BOX)
-            copy_box(to + 2 * PIECE * first, all.w, 0, piece * STEPS, channels + first / CHANNELS, full + 8 * i);
+        for (int first = 0; first < OF_BLOCK; first += OF_BOX) {
+            int of_box = channels + first / CHANNELS;
+            copy_box(to + 2 * PIECE * first, all.w, 0, piece * STEPS, of_box, full + 8 * i);
+        }
         if (a.gated)
             copy_box(to + WEIGHTS / 2, all.w, 0, piece * STEPS, channels + a.first / CHANNELS, full + 8 * i);
     };
