@@ -76,10 +76,19 @@ impl VoiceArgs {
         let mut options = Options { seed: self.seed, cancel: Some(interrupt.cancel()), ..Options::default() };
         if let Some(recording) = &self.reference {
             options.cloned = Some(engine.clone_voice(recording, transcript)?);
+            note_transcript(engine, transcript);
         } else if let Some(name) = &self.voice {
             options = with_voice(engine, options, name)?;
         }
         Ok(options)
+    }
+}
+
+/// Warns where a transcript has no effect.
+pub fn note_transcript(engine: &Engine, transcript: Option<&str>) {
+    if transcript.is_some() && !engine.reads_transcripts() {
+        let family = engine.family_name();
+        print::note(&format!("warning: --transcript has no effect, {family} models take the voice alone"));
     }
 }
 

@@ -210,6 +210,14 @@ pub enum ModelError {
         /// Positions of the model.
         most: usize,
     },
+    /// The text does not fit.
+    #[error("a piece of the text has {got} tokens, and this model reads {most} at most; write it otherwise")]
+    LongText {
+        /// Tokens of the text.
+        got: usize,
+        /// Positions for text.
+        most: usize,
+    },
     /// Codes are not whole frames.
     #[error(
         "{got} codes are not whole frames of {quantizers}; give one code of each codebook for every frame"
@@ -305,7 +313,8 @@ impl ModelError {
             | E::Mode { .. }
             | E::TooShort { .. }
             | E::LongTranscript { .. }
-            | E::TooLong { .. } => ErrorKind::InvalidInput,
+            | E::TooLong { .. }
+            | E::LongText { .. } => ErrorKind::InvalidInput,
             E::Device(_) | E::Thread { .. } => ErrorKind::System,
             E::Cancelled => ErrorKind::Cancelled,
             E::Family { kind, .. } => *kind,

@@ -15,6 +15,19 @@ pub const F32_TOLERANCE: f64 = 2e-5;
 /// The same on a GPU, whose functions and orders of summation are its own.
 pub const GPU_TOLERANCE: f64 = 1e-4;
 
+/// Pitch of [`tone`] in Hz, and how often a second it swells.
+const TONE: (f32, f32) = (180.0, 3.0);
+
+/// A recording for models that speak with the voice of one, and have none: a tone with overtones that swells
+/// and fades, as a voice does.
+pub(crate) fn tone(seconds: f32, sample_rate: u32) -> Vec<f32> {
+    let (pitch, swell) = TONE;
+    let samples = (seconds * sample_rate as f32) as usize;
+    let turn = |hz: f32, i: usize| (std::f32::consts::TAU * hz * i as f32 / sample_rate as f32).sin();
+    let voiced = |i: usize| (1..=8).map(|k| turn(pitch * k as f32, i) / k as f32).sum::<f32>();
+    (0..samples).map(|i| 0.2 * voiced(i) * (0.6 + 0.4 * turn(swell, i))).collect()
+}
+
 /// What a tensor must reach to pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limit {

@@ -519,6 +519,11 @@ pub trait Cloning: Send + Sync {
     /// The recording is too short, the transcript is not of this recording, or the device failed.
     fn clone_voice(&self, samples: &[f32], transcript: Option<&str>) -> Result<ClonedVoice, ModelError>;
 
+    /// Whether speech goes on where the recording ends, so that its transcript is read.
+    fn continues_recordings(&self) -> bool {
+        false
+    }
+
     /// Checks that the model can speak with a voice.
     ///
     /// # Errors

@@ -38,6 +38,12 @@ impl Progress {
     }
 }
 
+/// Seed of an attempt at a piece, counted from 1: that of the piece for the first, another stream for each
+/// further one.
+pub fn attempt_seed(seed: u64, attempt: usize) -> u64 {
+    seed ^ (attempt as u64 - 1).wrapping_mul(0xD1B5_4A32_D192_ED03)
+}
+
 /// +20 dBFS. Undamaged models stay within ±2, and files hold ±1.
 const LOUDEST: f32 = 10.0;
 

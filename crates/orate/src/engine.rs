@@ -12,7 +12,7 @@ use orate_audio::{
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
     ClonedVoice, Conversion, Description, Facts, Family, Footprint, Loader, Model, ModelError, ModelFiles,
-    Opening, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    Opening, OptionSpec, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 use std::any::Any;
 use std::ops::RangeInclusive;
@@ -347,17 +347,24 @@ impl Engine {
         self.check_home()?;
         let cloning = self.inner.model.cloning()?;
         let options = ReferenceOptions::new(self.sample_rate());
-        let samples = prepare_reference(what, &read(options.max_seconds)?, &options)?;
+        let recording = read(options.max_seconds)?;
+        let whole = recording.samples.len() as f64 / f64::from(recording.sample_rate);
+        let samples = prepare_reference(what, &recording, &options)?;
         let seconds = |samples: usize| samples as f64 / f64::from(self.sample_rate());
         let named = |e| match e {
             ModelError::TooShort { got, least } => {
-                // Rounded up, so that a recording of this length suffices.
-                let (seconds, least_s) = (seconds(got), (100.0 * seconds(least)).ceil() / 100.0);
+                // What was padded is not the recording's. Rounded up, so that one of this length suffices.
+                let (seconds, least_s) = (seconds(got).min(whole), (100.0 * seconds(least)).ceil() / 100.0);
                 Error::from(AudioError::TooShort { what: what.to_owned(), seconds, least_s })
             }
             other => other.into(),
         };
         Ok(Arc::new(cloning.clone_voice(&samples, transcript).map_err(named)?))
+    }
+
+    /// Whether the model reads transcripts of recordings that voices are made from.
+    pub fn reads_transcripts(&self) -> bool {
+        self.inner.model.cloning().is_ok_and(|cloning| cloning.continues_recordings())
     }
 
     /// Checks that the model can speak with a voice made from a recording.
@@ -432,9 +439,22 @@ impl Engine {
     fn conversion_with(&self, options: &Options) -> Result<Arc<dyn Conversion>> {
         self.check_home()?;
         let conversion = self.conversion()?;
-        let accepts = self.inner.model.accepts().iter().filter(|spec| spec.converts);
-        let model = format!("voice conversion with {}", self.family_name());
-        options.check(&model, &accepts.copied().collect::<Vec<_>>(), &[])?;
+        let accepts: Vec<_> =
+            self.inner.model.accepts().iter().filter(|spec| spec.converts).copied().collect();
+        // Those that convert with other models of the family.
+        let declared: Vec<_> = families::declared(self.inner.families)
+            .into_iter()
+            .filter(|(f, _)| *f == self.family_name())
+            .collect();
+        let is_given = |spec: &&OptionSpec| spec.converts && options.get(spec.name).is_some();
+        let is_other = |spec: &OptionSpec| !accepts.iter().any(|own| own.name == spec.name);
+        let mut given = declared.iter().flat_map(|(_, specs)| *specs).filter(is_given);
+        match given.any(is_other) {
+            true => options.check(self.family_name(), &accepts, &declared)?,
+            false => {
+                options.check(&format!("voice conversion with {}", self.family_name()), &accepts, &[])?
+            }
+        }
         // Which voices it can take is known to the conversion, which needs less of them than speech.
         one_voice(options)?;
         match &options.language {

@@ -35,14 +35,18 @@ pub enum Error {
     Option { option: &'static str, got: String, allowed: String },
     /// No kept voice has the name.
     #[error(
-        "no voice `{name}` is kept in {}; there {}",
+        "no voice `{name}` is kept in {}; there {}{}",
         folder.display(),
         match known.as_slice() {
             [] => "is none yet (`orate voices add` makes one)".to_owned(),
             known => format!("are: {}", known.join(", ")),
+        },
+        match own.as_slice() {
+            [] => String::new(),
+            own => format!("; the model itself has: {}", own.join(", ")),
         }
     )]
-    UnknownKeptVoice { name: String, folder: PathBuf, known: Vec<String> },
+    UnknownKeptVoice { name: String, folder: PathBuf, known: Vec<String>, own: Vec<String> },
     /// The file of a kept voice is damaged.
     #[error("{source}; make the voice again from its recording, or remove it (`orate voices remove {name}`)")]
     DamagedVoice { name: String, source: Box<ModelError> },

@@ -200,7 +200,7 @@ impl VoiceStore {
     fn unknown(&self, name: &str) -> Error {
         // A folder that cannot be listed is reported where it is listed.
         let known = self.names().unwrap_or_default();
-        Error::UnknownKeptVoice { name: name.to_owned(), folder: self.folder.clone(), known }
+        Error::UnknownKeptVoice { name: name.to_owned(), folder: self.folder.clone(), known, own: vec![] }
     }
 }
 
@@ -215,10 +215,19 @@ impl Engine {
         if is_own || !self.can_clone() {
             return Ok(Options { voice: Some(name.to_owned()), cloned: None, ..options });
         }
+        let voices = || self.voices().iter().map(|voice| voice.name.clone()).collect();
         let cloned = if Path::new(name).extension() == Some(EXTENSION.as_ref()) {
             Arc::new(ClonedVoice::load(name)?)
+        } else if name.contains([':', '+']) {
+            let allowed = format!("{} models cannot mix voices; name one", self.family_name());
+            return Err(Error::Option { option: "voice", got: format!("`{name}`"), allowed });
         } else {
-            VoiceStore::user()?.load(name)?
+            VoiceStore::user()?.load(name).map_err(|e| match e {
+                Error::UnknownKeptVoice { name, folder, known, .. } => {
+                    Error::UnknownKeptVoice { name, folder, known, own: voices() }
+                }
+                other => other,
+            })?
         };
         Ok(Options { voice: None, cloned: Some(cloned), ..options })
     }

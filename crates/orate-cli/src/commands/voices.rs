@@ -1,6 +1,7 @@
 //! `orate voices`: lists voices of a model; adds and removes kept voices made from recordings.
 
 use crate::args::{EngineArgs, open_to_look};
+use crate::delivery::note_transcript;
 use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
 use crate::own_options::{family_of, fits};
@@ -84,6 +85,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
         return Err(UsageError(format!("{}: {problem}", args.name)).into());
     }
     let voice = engine.clone_voice(&args.reference, args.transcript.as_deref())?;
+    note_transcript(&engine, args.transcript.as_deref());
     let path = store.save(&args.name, &voice, args.force)?;
     note_warnings(&engine);
     print::note(&format!("kept `{}` in {}: {}", args.name, path.display(), fits(&voice)));

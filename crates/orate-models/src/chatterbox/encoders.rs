@@ -89,7 +89,7 @@ impl Encoders {
             return Err(ModelError::TooShort { got: samples.len(), least: least + 1 });
         }
         let mut samples = samples.to_vec();
-        if self.variant.is_fast() {
+        if self.s3gen.estimator.is_meanflow {
             normalize_loudness(&mut samples, SAMPLE_RATE, LOUDNESS)?;
         }
         let talking = match &self.t3 {
@@ -178,6 +178,9 @@ impl Encoders {
     }
 
     /// What codes are made of, `[T, 8]`.
+    ///
+    /// # Errors
+    /// There is no frame, the device failed, or the weights are damaged.
     pub(super) fn projected(&self, mel: &Spectrogram, taps: bool) -> Result<Ran, ModelError> {
         if mel.frames == 0 {
             return Err(ModelError::TooShort { got: 0, least: HOP });
@@ -185,7 +188,8 @@ impl Encoders {
         let c = &self.s3gen_encoders()?.tokenizer;
         let g = graph("speech tokenizer", taps, |g| speech_tokenizer::build(g, c, mel.frames))?;
         let shape = [1, mel.frames, mel.bins];
-        self.run(g, (speech_tokenizer::LOG_MEL, &shape, &mel.data), speech_tokenizer::PROJECTED)
+        let input = (speech_tokenizer::LOG_MEL, &shape, &*mel.data);
+        checked("speech tokenizer", self.run(g, input, speech_tokenizer::PROJECTED)?)
     }
 
     /// The x-vector of a recording at 16 kHz, `[192]`.
@@ -200,13 +204,8 @@ impl Encoders {
         let shape = [1, mel.frames, MEL];
         let (x_vector, memory) =
             self.run(g, (speaker_encoder::FBANK, &shape, &mel.data), speaker_encoder::X_VECTOR_OUTPUT)?;
-        match x_vector.iter().find(|x| !x.is_finite()) {
-            None => {
-                debug_assert_eq!(x_vector.len(), X_VECTOR);
-                Ok((x_vector, memory))
-            }
-            Some(x) => Err(ModelError::Damaged { problem: format!("the speaker encoder returned {x}") }),
-        }
+        debug_assert_eq!(x_vector.len(), X_VECTOR);
+        checked("speaker encoder", (x_vector, memory))
     }
 
     /// Sizes of the encoders of S3Gen.
@@ -233,6 +232,14 @@ impl Encoders {
         let mut out = vec![];
         memory.read_f32(output, &mut out)?;
         Ok((out, memory))
+    }
+}
+
+/// Refuses what no undamaged network returns.
+fn checked(network: &str, (values, memory): Ran) -> Result<Ran, ModelError> {
+    match values.iter().find(|x| !x.is_finite()) {
+        None => Ok((values, memory)),
+        Some(x) => Err(ModelError::Damaged { problem: format!("the {network} returned {x}") }),
     }
 }
 

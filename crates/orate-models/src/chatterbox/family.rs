@@ -15,7 +15,7 @@ use super::t3_plans::{T3, T3Plan};
 use super::voice::{TAG, Voice};
 use crate::decoding::session::{Session, capacity};
 use crate::decoding::{Autoregressive, MemorySizes, StartOptions};
-use crate::hooks::{Goldens, StageProfile};
+use crate::hooks::{Goldens, StageProfile, tone};
 use crate::{
     Chunks, ClonedVoice, Cloning, Conversion, Description, Facts, Family, Footprint, MatmulSize, Model,
     ModelError, ModelFiles, Opening, OptionSet, OptionSpec, Options, Packing, PlaceOptions, Profile, Runs,
@@ -229,6 +229,15 @@ impl Model for Chatterbox {
         Some(self)
     }
 
+    /// The default voice, or that of a tone.
+    fn bench_options(&self) -> Result<Options, ModelError> {
+        if self.files().default_voice.is_some() || self.files().voice_encoder.is_none() {
+            return Ok(Options::default());
+        }
+        let voice = self.clone_voice(&tone(TONE_SECONDS, SAMPLE_RATE), None)?;
+        Ok(Options { cloned: Some(Arc::new(voice)), ..Options::default() })
+    }
+
     fn goldens(self: Arc<Self>) -> Option<Box<dyn Goldens>> {
         Some(Box::new(Comparer(self)))
     }
@@ -266,6 +275,9 @@ impl Model for Chatterbox {
 
 /// Names of the parts of S3Gen in profiles.
 const STAGES: [&str; 3] = ["flow encoder", "estimator", "vocoder"];
+
+/// Seconds of the tone that `bench` takes a voice from, if there is no other.
+const TONE_SECONDS: f32 = 6.0;
 
 /// Codes that are made before those that are profiled.
 const CODES_BEFORE_PROFILE: usize = 4;

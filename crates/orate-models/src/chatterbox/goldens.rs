@@ -85,14 +85,15 @@ fn code(variant: Variant) -> &'static str {
 impl Run<'_> {
     fn case(&mut self, case: &str) -> Result<(), ModelError> {
         let variant = self.model.files().variant;
+        let is_meanflow = self.model.files().s3gen.estimator.is_meanflow;
         let (kind, of) = case.split_once('_').unwrap_or((case, ""));
         match kind {
             "t3" if of.split('_').next() == Some(code(variant)) => self.t3(case),
             "analyzer" if variant == Variant::Multilingual => self.analyzer(case),
-            "s3gen" if of.starts_with("meanflow") == variant.is_fast() => self.s3gen(case),
+            "s3gen" if of.starts_with("meanflow") == is_meanflow => self.s3gen(case),
             "reference" if of == code(variant) => self.reference(case),
-            "e2e" if of == code(variant) => self.utterance(case),
-            "e2e" if of == "vc" && !variant.is_fast() => self.conversion(case),
+            "e2e" if of == "vc" && !is_meanflow => self.conversion(case),
+            "e2e" if of == code(variant) && self.model.talking().is_ok() => self.utterance(case),
             "t3" | "analyzer" | "s3gen" | "reference" | "e2e" => {
                 self.out.skip(case, "it was made with another model");
                 Ok(())

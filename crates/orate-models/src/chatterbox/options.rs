@@ -58,9 +58,7 @@ fn without_effect(variant: Variant) -> &'static [&'static str] {
     match variant {
         Variant::English => &["top_k", "alignment_guard"],
         Variant::Multilingual => &["top_k"],
-        Variant::Turbo | Variant::Nano => {
-            &["exaggeration", "cfg_weight", "min_p", "alignment_guard", "flow_guidance"]
-        }
+        Variant::Turbo | Variant::Nano => &["exaggeration", "cfg_weight", "min_p", "alignment_guard"],
         Variant::Conversion => &[
             "exaggeration",
             "cfg_weight",
@@ -77,8 +75,9 @@ fn without_effect(variant: Variant) -> &'static [&'static str] {
     }
 }
 
-/// The options that have an effect for the models of a variant.
-pub(super) fn accepted(variant: Variant) -> Vec<OptionSpec> {
+/// The options that have an effect for the models of a variant, whose estimator is a meanflow or not.
+pub(super) fn accepted(variant: Variant, is_meanflow: bool) -> Vec<OptionSpec> {
     let out = without_effect(variant);
-    Options::SPECS.iter().filter(|spec| !out.contains(&spec.name)).cloned().collect()
+    let is_out = |name: &str| out.contains(&name) || is_meanflow && name == "flow_guidance";
+    Options::SPECS.iter().filter(|spec| !is_out(spec.name)).cloned().collect()
 }

@@ -11,6 +11,7 @@ use super::voice::{TalkingVoice, Voice};
 use crate::decoding::{Decoding, DrawSettings, Sampling};
 use crate::{Facts, Loader, ModelError, ModelFiles, OptionSpec, Options};
 use orate_graph::{CacheFormat, Device};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Bytes of kept states of voices: at least one of the largest, 376 rows of Turbo in f32.
@@ -55,7 +56,7 @@ impl Chatterbox {
             Decoding::new(T3::new(talking.config.clone(), device.clone(), weights, kv), PREFIX_BYTES)
         });
         let s3gen = S3Gen::new(files.s3gen.clone(), device.clone(), files.weights.clone());
-        let accepts = accepted(files.variant);
+        let accepts = accepted(files.variant, files.s3gen.estimator.is_meanflow);
         Arc::new(Chatterbox {
             files,
             facts,
@@ -93,9 +94,12 @@ impl Chatterbox {
     }
 
     fn cannot_talk(&self) -> ModelError {
-        let problem = "it has no T3, so it converts speech but reads no texts; give the folder of a whole \
-                       model, or the GGUF file of the T3";
-        ModelError::Mode { variant: self.files.variant.name(), problem: problem.to_owned() }
+        let advice = match Path::new(&self.files.origin).is_dir() {
+            true => "download the whole repository, t3_*.safetensors included",
+            false => "give the folder of a whole model, or the GGUF file of the T3",
+        };
+        let problem = format!("it has no T3, so it converts speech but reads no texts; {advice}");
+        ModelError::Mode { variant: self.files.variant.name(), problem }
     }
 
     /// The network that makes codes.
@@ -233,8 +237,7 @@ impl Chatterbox {
             false => config.text_positions,
         };
         if text.len() > most {
-            let rows = text.len();
-            return Err(ModelError::TooLong { rows, frames: 0, most });
+            return Err(ModelError::LongText { got: text.len(), most });
         }
         Ok(Prompt { conditioning, text })
     }

@@ -16,7 +16,7 @@ use super::shared_flow::Announced;
 use super::t3_plans::{Conditioning, Prompt, T3};
 use super::voice::Voice;
 use crate::decoding::{DrawSettings, StartOptions, Step, Utterance, is_runaway};
-use crate::pieces::{Progress, first_damaged, is_speakable};
+use crate::pieces::{Progress, attempt_seed, first_damaged, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::Traced;
@@ -425,7 +425,7 @@ impl Chunks for Pieces {
 pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -> Result<(), ModelError> {
     for words in (1..=MOST_CHARS / 3).step_by(WARM_UP_WORDS) {
         let mut pieces = match Pieces::new(model.clone(), &"so ".repeat(words), o) {
-            Err(ModelError::TooLong { .. }) => break,
+            Err(ModelError::LongText { .. }) => break,
             pieces => pieces?,
         };
         while let Some((text, ids)) = pieces.pieces.next() {
@@ -453,9 +453,4 @@ fn cut(text: &str) -> Vec<Traced> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
     Traced::from(text).pieces(max_chars)
-}
-
-/// Seed of an attempt at a piece, counted from 1.
-fn attempt_seed(seed: u64, attempt: usize) -> u64 {
-    seed ^ (attempt as u64 - 1).wrapping_mul(0xD1B5_4A32_D192_ED03)
 }

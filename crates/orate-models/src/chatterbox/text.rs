@@ -12,6 +12,8 @@ const MULTILINGUAL: &str = "grapheme_mtl_merged_expanded_v1.json";
 const CANGJIE: &str = "Cangjie5_TC.json";
 const GPT2: [&str; 5] =
     ["vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"];
+/// Most characters that a warning shows.
+const MOST_SHOWN: usize = 12;
 /// The language of models that read one.
 const ENGLISH_CODE: &str = "en";
 
@@ -121,10 +123,19 @@ impl Text {
                 warn(format!("{}: not a tag of this model, read as text", tags.join(" ")));
             }
         };
+        let note_characters = |characters: Vec<char>, warn: &mut dyn FnMut(String)| {
+            if !characters.is_empty() {
+                let shown: Vec<String> =
+                    characters.iter().take(MOST_SHOWN).map(|c| c.escape_debug().to_string()).collect();
+                let more = if characters.len() > MOST_SHOWN { " …" } else { "" };
+                warn(format!("{}{more}: not known to this model, may sound wrong", shown.join(" ")));
+            }
+        };
         let ids = match self {
             Text::English(t) => {
                 let text = punctuation(piece, Rules::English);
                 note_tags(t.unknown_tags(&text), &mut warn);
+                note_characters(t.unknown_characters(&text), &mut warn);
                 t.encode(&text)
             }
             Text::Multilingual(t, cangjie) => {
@@ -133,6 +144,10 @@ impl Text {
                 let prepared = multilingual::prepare(&text, language, tools)?;
                 prepared.notes.iter().for_each(|note| warn(note.to_string()));
                 note_tags(t.unknown_tags(&prepared.text), &mut warn);
+                // Notes are about characters that no longer are in the text, or that stay unknown.
+                if prepared.notes.is_empty() {
+                    note_characters(t.unknown_characters(&prepared.text), &mut warn);
+                }
                 t.encode(&prepared.text)
             }
             Text::Gpt2(t) => {

@@ -12,7 +12,7 @@ use super::{
     gguf,
 };
 use crate::decoding::session::{capacity, feed_capacity};
-use crate::hooks::{Goldens, StageProfile};
+use crate::hooks::{Goldens, StageProfile, tone};
 use crate::{
     Chunks, ClonedVoice, Cloning, Description, Facts, Family, Footprint, Model, ModelError, ModelFiles,
     Opening, OptionSet, Options, Packing, PlaceOptions, Profile, Runs, Size, SpeechLength,
@@ -222,7 +222,7 @@ impl Model for Qwen3Tts {
             Variant::CustomVoice => options,
             Variant::VoiceDesign => options.set("instruct", "A calm and clear voice."),
             Variant::Base => {
-                let voice = Cloning::clone_voice(self, &tone(self.sample_rate()), None)?;
+                let voice = Cloning::clone_voice(self, &tone(TONE_SECONDS, self.sample_rate()), None)?;
                 Options { cloned: Some(Arc::new(voice)), ..options }
             }
         })
@@ -256,6 +256,10 @@ impl Cloning for Qwen3Tts {
         Ok((&Qwen3Tts::clone_voice(self, samples, transcript)?).into())
     }
 
+    fn continues_recordings(&self) -> bool {
+        true
+    }
+
     fn check_voice(&self, voice: &ClonedVoice) -> Result<(), ModelError> {
         let voice = Voice::try_from(voice)?;
         let width = self.talking()?.config.talker_config.transformer.hidden_size;
@@ -269,8 +273,8 @@ impl Cloning for Qwen3Tts {
 
 // ---- timing -----------------------------------------------------------------------------------------------
 
-/// Seconds of the tone that Base models clone, its frequency in Hz, and how often a second it swells.
-const TONE: (f32, f32, f32) = (2.0, 180.0, 3.0);
+/// Seconds of the tone that Base models clone.
+const TONE_SECONDS: f32 = 2.0;
 
 /// Frames that are made before those that are profiled.
 const FRAMES_BEFORE_PROFILE: usize = 4;
@@ -287,13 +291,4 @@ fn least(
         all.keep_least(&profile()?.1);
     }
     Ok(all)
-}
-
-/// A tone with overtones that swells and fades, as a voice does.
-fn tone(sample_rate: u32) -> Vec<f32> {
-    let (seconds, pitch, swell) = TONE;
-    let samples = (seconds * sample_rate as f32) as usize;
-    let turn = |hz: f32, i: usize| (std::f32::consts::TAU * hz * i as f32 / sample_rate as f32).sin();
-    let voiced = |i: usize| (1..=8).map(|k| turn(pitch * k as f32, i) / k as f32).sum::<f32>();
-    (0..samples).map(|i| 0.2 * voiced(i) * (0.6 + 0.4 * turn(swell, i))).collect()
 }

@@ -10,7 +10,7 @@ use super::{
     Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, Utterance,
     Variant, Voice, is_runaway,
 };
-use crate::pieces::{Progress, is_speakable};
+use crate::pieces::{Progress, attempt_seed, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::Traced;
@@ -413,12 +413,6 @@ fn cut(text: &str) -> Vec<Traced> {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
     let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
     Traced::from(text).pieces(max_chars)
-}
-
-/// Seed of an attempt at a piece, counted from 1: that of the piece for the first, another stream for each
-/// further one.
-fn attempt_seed(seed: u64, attempt: usize) -> u64 {
-    seed ^ (attempt as u64 - 1).wrapping_mul(0xD1B5_4A32_D192_ED03)
 }
 
 /// Settings of the model, changed by the options. They hold for all codes of a frame, except where the

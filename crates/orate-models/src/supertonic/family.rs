@@ -31,9 +31,9 @@ pub static FAMILY: &Family = &Family {
     expects: "onnx/vector_estimator.onnx, model.safetensors with tts.json, or a packed voice (.gguf)",
     detect: files::detect,
     open: |path, opening| match opening {
-        Opening::With { .. } => Err(crate::gguf::no_codec("model")),
-        _ if crate::gguf::is_of(path, TAG) => Ok(Box::new(gguf::open(path)?)),
-        _ => Ok(Box::new(Files::open(path)?)),
+        // What is wrong with the model comes first.
+        Opening::With { .. } => open(path).and(Err(crate::gguf::no_codec("model"))),
+        _ => open(path),
     },
     networks: || Stage::ALL.map(Stage::name).into_iter().chain([SHARED]).collect(),
     network_of: |weight| {
@@ -48,6 +48,13 @@ pub static FAMILY: &Family = &Family {
 };
 
 const NAME: &str = "Supertonic";
+
+fn open(path: &Path) -> Result<Box<dyn ModelFiles>, ModelError> {
+    Ok(match crate::gguf::is_of(path, TAG) {
+        true => Box::new(gguf::open(path)?),
+        false => Box::new(Files::open(path)?),
+    })
+}
 
 /// Loudness of the built-in voice over 100 sentences, in LUFS.
 const OWN_LOUDNESS: i8 = -23;

@@ -133,7 +133,8 @@ impl Files {
         }
         let config = Config::from_json(file.string(voice_pack::TTS_JSON)?.as_bytes())
             .map_err(|e| content(format!("its tts.json: {e}")))?;
-        let indexer = UnicodeIndexer::from_json(file.string(voice_pack::UNICODE_INDEXER)?.as_bytes())?;
+        let indexer = UnicodeIndexer::from_json(file.string(voice_pack::UNICODE_INDEXER)?.as_bytes())
+            .map_err(|e| content(e.to_string()))?;
         let names = file.strings(voice_pack::VOICES)?;
         let Some(default_voice) = names.first().cloned() else {
             return Err(content("it holds no voice".to_owned()));

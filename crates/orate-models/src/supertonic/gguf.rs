@@ -88,7 +88,7 @@ fn voice_json(file: &dyn WeightSource, ttl: &str, dp: &str) -> Option<String> {
 
 fn indexer(main: &Part, tensor: &str) -> Result<UnicodeIndexer, ModelError> {
     let ids = main.file.get(tensor)?.to_i64().unwrap_or_default();
-    Ok(UnicodeIndexer::from_json(json!(ids).to_string().as_bytes())?)
+    UnicodeIndexer::from_json(json!(ids).to_string().as_bytes()).map_err(|e| main.wrong(e.to_string()))
 }
 
 fn config(main: &Part, json: &[u8]) -> Result<Config, ModelError> {
@@ -499,7 +499,8 @@ fn whole(main: &Part, report: Report) -> Result<Files, ModelError> {
     Ok(Files {
         origin: main.path.display().to_string(),
         config,
-        indexer: UnicodeIndexer::from_json(&files.read("unicode_indexer.json")?)?,
+        indexer: UnicodeIndexer::from_json(&files.read("unicode_indexer.json")?)
+            .map_err(|e| main.wrong(e.to_string()))?,
         weights: Arc::new(map),
         version,
         onnx: None,

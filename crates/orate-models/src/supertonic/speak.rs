@@ -7,8 +7,9 @@ use super::shared_rows::Speaking;
 use super::stage::Stage;
 use super::text::Piece;
 use super::voice::{Voice, parse_mix};
-use crate::pieces::{Progress, first_damaged};
+use crate::pieces::{Progress, attempt_seed, first_damaged};
 use crate::{Chunk, Chunks, Lap, Laps, ModelError, OptionSet, Options, Size};
+use orate_graph::Counters;
 use orate_text::Traced;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -68,6 +69,10 @@ pub(super) struct Pieces {
     laps: [Duration; 4],
     sizes: Vec<Size>,
 }
+
+/// A piece whose samples are all below this is as good as silent: -34 dBFS. The built-in voice reaches 0.08
+/// and more in all but a few of such words, and those stay below 0.05.
+const SILENT: f32 = 0.02;
 
 /// A piece to speak.
 struct Work {
@@ -152,9 +157,41 @@ impl Pieces {
         }
     }
 
+    /// Speaks a piece again that came out silent, as single words do where they are hurried: no faster than
+    /// usual, and with another seed.
+    fn again(&self, piece: &Piece) -> Result<Speech, ModelError> {
+        let row = Row {
+            ids: piece.ids.clone(),
+            voice: self.voice.clone(),
+            seed: attempt_seed(self.progress.seed_of(0), 2),
+            steps: self.steps,
+            speed: self.speed.min(1.0),
+            frames: None,
+        };
+        self.model.speak_alone(&row, &self.progress.cancel, self.how())
+    }
+
     fn chunk(&mut self, Work { piece, frames: forced }: Work, speech: Speech) -> Result<Chunk, ModelError> {
         self.progress.cancel.check()?;
-        let Speech { samples: (all, range), wanted, frames, counters, laps, letter_starts } = speech;
+        let (mut speech, mut samples) = self.samples(speech, forced.is_some())?;
+        let (mut attempts, mut before) = (1, Counters::default());
+        if forced.is_none() && samples.iter().all(|x| x.abs() < SILENT) {
+            (attempts, before) = (2, speech.counters);
+            (speech, samples) = self.samples(self.again(&piece)?, false)?;
+        }
+        let Speech { frames, mut counters, laps, letter_starts, .. } = speech;
+        counters += before;
+        self.laps.iter_mut().zip(laps).for_each(|(all, lap)| *all += lap);
+        let (text, index, letter_times) = (piece.text, self.progress.index, self.seconds(letter_starts));
+        self.progress.index += 1;
+        self.sizes.push(Size { tokens: piece.ids.len(), frames });
+        let of_piece = Chunk { ends_piece: true, attempts, ..Chunk::default() };
+        Ok(Chunk { samples, text, index, counters, letter_times, ..of_piece })
+    }
+
+    /// The samples of a piece, of forced size or not.
+    fn samples(&self, mut speech: Speech, is_forced: bool) -> Result<(Speech, Vec<f32>), ModelError> {
+        let (all, range) = std::mem::take(&mut speech.samples);
         // Alone, a row has all samples.
         let mut samples = match Arc::try_unwrap(all) {
             Ok(all) if range == (0..all.len()) => all,
@@ -165,15 +202,10 @@ impl Pieces {
             let problem = format!("the vocoder returned {} for sample {i}", samples[i]);
             return Err(ModelError::Damaged { problem });
         }
-        if self.trim && forced.is_none() {
-            samples.truncate(wanted.max(1));
+        if self.trim && !is_forced {
+            samples.truncate(speech.wanted.max(1));
         }
-        self.laps.iter_mut().zip(laps).for_each(|(all, lap)| *all += lap);
-        let (text, index, letter_times) = (piece.text, self.progress.index, self.seconds(letter_starts));
-        self.progress.index += 1;
-        self.sizes.push(Size { tokens: piece.ids.len(), frames });
-        let of_piece = Chunk { ends_piece: true, attempts: 1, ..Chunk::default() };
-        Ok(Chunk { samples, text, index, counters, letter_times, ..of_piece })
+        Ok((speech, samples))
     }
 
     /// Times of latent frames.

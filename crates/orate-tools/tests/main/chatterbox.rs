@@ -61,6 +61,26 @@ fn nano() {
     all_pass("nano");
 }
 
+/// S3Gen without a T3 is compared with the goldens of its kind.
+#[test]
+fn s3gen_alone() {
+    for (variant, file, cases) in [
+        ("en", "s3gen.safetensors", ["s3gen_standard", "e2e_vc"]),
+        ("turbo", "s3gen_meanflow.safetensors", ["s3gen_meanflow", "s3gen_meanflow_odd"]),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_chatterbox(folder.path(), variant, "tiny").expect("the folder is writable");
+        let model = ModelSource::Path(folder.path().join(file));
+        let options = EngineOptions { model, device: DeviceChoice::Cpu, ..Default::default() };
+        let engine = Engine::with_options(options).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let report = compare(&engine, file, &VerifyOptions::default());
+        assert!(report.passed());
+        for case in cases {
+            assert!(report.rows.iter().any(|row| row.case == case), "{file}: {case}");
+        }
+    }
+}
+
 /// Cases in which T3 reads golden codes.
 fn forced(variant: &str) -> Vec<String> {
     let cases: &[&str] = match variant {

@@ -124,4 +124,16 @@ fn options_without_an_effect_are_refused() {
     assert_eq!(refused(raw().set("steps", 0)), "steps is 0; choose 1 to 100");
     let unknown = refused(Options { voice: Some("bob".to_owned()), ..raw() });
     assert_eq!(unknown, "unknown voice `bob`; this model has: default");
+    // The estimator of Turbo has no guidance, beside its T3 or alone.
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox(folder.path(), "turbo", "tiny").expect("the folder is writable");
+    for path in [folder.path().to_owned(), folder.path().join("s3gen_meanflow.safetensors")] {
+        let options =
+            EngineOptions { model: ModelSource::Path(path), device: DeviceChoice::Cpu, ..Default::default() };
+        let engine = Engine::with_options(options).expect("converts");
+        assert_eq!(
+            convert(&engine, &source(1), &raw().set("flow_guidance", 0.5)).expect_err("refused").to_string(),
+            "`flow_guidance` is not an option of this Chatterbox model (other Chatterbox models have it)"
+        );
+    }
 }

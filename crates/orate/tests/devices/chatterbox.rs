@@ -9,8 +9,8 @@ use orate::{
     Audio, Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision,
 };
 use orate_graph::{BufferKind, DType, Graph, Memory, Plan};
-use orate_models::chatterbox::flow_encoder::{FRAME_LENGTHS, Rows};
-use orate_models::chatterbox::{Files, estimator, t3, vocoder};
+use orate_models::chatterbox::flow_encoder::{CODE_LENGTHS, FRAME_LENGTHS, Rows};
+use orate_models::chatterbox::{Files, estimator, flow_encoder, t3, vocoder};
 use orate_models::decoding::SHARED;
 use orate_testing::checkpoints::write_chatterbox_as;
 use std::time::Duration;
@@ -242,6 +242,42 @@ fn bench_of_the_vocoder() {
                 (0..rows).for_each(|row| memory.set_index(&vocoder::noise_seed(row), row as u64));
             };
             bench(&format!("{}: a vocoder of {rows}", device.describe()), &*device, graph, start);
+        }
+    }
+}
+
+/// How long everything before the first step of the flow takes at released sizes, likewise.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_the_flow_encoder() {
+    const CODES: usize = 352;
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox_as(folder.path(), "turbo", "full", DType::BF16).expect("the folder is writable");
+    let config = Files::open(folder.path()).expect("opens").s3gen;
+    for device in devices() {
+        let device = open_device(device, Precision::Bf16);
+        for rows in [1, 4, 16] {
+            let mut graph = Graph::new("flow encoder");
+            let all = Rows { rows, codes: CODES, is_padded: true };
+            let lens = graph.input(FRAME_LENGTHS, DType::I32, [rows]).expect("declares");
+            let spoken =
+                flow_encoder::build(&mut graph, &config.encoder, all, Some(lens)).expect("consistent");
+            estimator::prepare(&mut graph, &config.estimator, all, spoken, 2).expect("consistent");
+            let start = |memory: &mut dyn Memory, plan: &Plan| {
+                for b in plan.buffers().iter().filter(|b| b.kind == BufferKind::Input) {
+                    match (b.dtype, &*b.name) {
+                        (DType::I32, FRAME_LENGTHS) => {
+                            memory.write_i32(&b.name, &b.shape, &vec![2 * CODES as i32; rows]).expect("fits");
+                        }
+                        (DType::I32, name) => {
+                            let x = if name == CODE_LENGTHS { CODES as i32 } else { 1 };
+                            memory.write_i32(name, &b.shape, &vec![x; b.shape.len()]).expect("fits");
+                        }
+                        _ => memory.write_f32(&b.name, &b.shape, &vec![0.1; b.shape.len()]).expect("fits"),
+                    }
+                }
+            };
+            bench(&format!("{}: a flow encoder of {rows}", device.describe()), &*device, graph, start);
         }
     }
 }

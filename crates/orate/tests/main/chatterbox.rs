@@ -170,6 +170,8 @@ fn what_is_not_spoken_as_written_is_a_warning() {
     assert!(warnings("turbo", "Well [giggle] no.", None).contains("[giggle]: not a tag of this model"));
     assert!(warnings("en", "Well [laugh] no.", None).contains("[laugh]: not a tag of this model"));
     assert!(warnings("mtl", "今日は。", Some("ja")).contains("kanji"));
+    assert_eq!(warnings("en", "Привет, you!", None), "П в е и р т: not known to this model, may sound wrong");
+    assert!(warnings("mtl", "今日は。", None).contains("not known to this model"));
 }
 
 #[test]
@@ -200,6 +202,10 @@ fn voices_that_do_not_fit_are_refused() {
     assert!(e.contains("a voice of family \"qwen3-tts\""), "{e}");
     let e = error(turbo.speak("Hello.", &Options { voice: Some("ryan".to_owned()), ..few_codes(2) }));
     assert!(e.contains("unknown voice `ryan`; this model has: default"), "{e}");
+    let e = error(turbo.with_voice(few_codes(2), "ada:0.5+ben:0.5"));
+    assert!(e.contains("Chatterbox models cannot mix voices"), "{e}");
+    let e = error(turbo.with_voice(few_codes(2), "Default"));
+    assert!(e.contains("no voice `Default`") && e.contains("the model itself has: default"), "{e}");
 }
 
 #[test]
@@ -287,7 +293,20 @@ fn parts_that_may_be_missing() {
     let engine = open(folder.path(), 1).expect("opens");
     // Not that the option has no effect.
     let e = error(engine.speak("Hello.", &few_codes(2)));
-    assert!(e.contains("it has no T3") && e.contains("the folder of a whole model"), "{e}");
+    assert!(e.contains("it has no T3") && e.contains("download the whole repository"), "{e}");
+}
+
+/// Without a default voice, `bench` takes that of a tone.
+#[test]
+fn models_without_a_default_voice_are_timed() {
+    for variant in ["en", "turbo"] {
+        let folder = folder(variant);
+        std::fs::remove_file(folder.path().join("conds.pt")).expect("there");
+        let engine = open(folder.path(), 1).expect("opens");
+        let options = engine.model().bench_options().unwrap_or_else(|e| panic!("{variant}: {e}"));
+        let options = Options { cloned: options.cloned, ..few_codes(2) };
+        engine.speak("Hello.", &options).unwrap_or_else(|e| panic!("{variant}: {e}"));
+    }
 }
 
 #[test]

@@ -290,6 +290,13 @@ fn wrong_files_are_explained() {
         }
     }
 
+    // What is wrong with the model comes before what is wrong with asking for a second file.
+    let (cut, codec) = (out.path().join("cut.gguf"), out.path().join("codec.gguf"));
+    std::fs::write(&cut, half(&talker)).expect("room");
+    let e = open_with(&cut, Some(codec)).expect_err("refused").to_string();
+    assert!(e.contains("cut.gguf") && e.contains("cut short"), "{e}");
+    std::fs::remove_file(cut).expect("there");
+
     // Second files of other models and engines.
     let [llama, turbo] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
     let base = qwen("base");

@@ -91,6 +91,23 @@ fn a_letter_alone_is_heard() {
     }
 }
 
+/// Hurried like this, the model leaves out some of these words: they are then spoken again.
+#[test]
+fn short_words_are_heard_at_any_speed() {
+    let (engine, mut again) = (built_in(2), 0);
+    for text in ["Hi", "On", "We", "Oh", "Me"] {
+        for (speed, seed) in [(1.8, 0), (2.0, 0), (2.0, 1)] {
+            let options = Options { seed, ..raw().set("speed", speed) };
+            let mut chunks = engine.stream(text, &options).expect("can be spoken");
+            let chunk = chunks.next().expect("a piece").expect("spoken");
+            let loudest = chunk.samples.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+            assert!(loudest > 0.02, "{text} at {speed} with seed {seed}: {loudest}");
+            again += chunk.attempts - 1;
+        }
+    }
+    assert!(again > 0, "none was left out");
+}
+
 #[test]
 fn longer_texts_take_longer_and_speed_scales() {
     let engine = built_in(2);

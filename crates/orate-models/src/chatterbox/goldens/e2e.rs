@@ -98,7 +98,7 @@ impl Run<'_> {
         let model = self.model.clone();
         let all = reference.codes.len() + codes.len();
         let frames = FRAMES_PER_CODE * all - reference.frames();
-        let given = Given::draw(noise, model.files().variant.is_fast(), [all, codes.len(), frames]);
+        let given = Given::draw(noise, model.files().s3gen.estimator.is_meanflow, [all, codes.len(), frames]);
         let mut session = model.s3gen().session(reference, false);
         let settings = (model.s3gen().default_settings(), given.noise());
         session.mel(codes, 0..frames, settings, &Cancel::default())?;

@@ -95,7 +95,7 @@ impl Run<'_> {
         let all = reference.codes.len() + codes.len();
         let frames = FRAMES_PER_CODE * all - reference.frames();
         let mut stream = Stream::new(self.stored.seed(case)?);
-        let is_meanflow = self.model.files().variant.is_fast();
+        let is_meanflow = self.model.files().s3gen.estimator.is_meanflow;
         let given = Given::draw(&mut stream, is_meanflow, [all, codes.len(), frames]);
         let mut session = model.s3gen().session(&reference, self.out.taps());
         if self.out.taps() && file.contains("cfm.x0") {
