@@ -53,7 +53,13 @@ pub async fn voices(
     };
     let list: Vec<Value> = chosen.iter().flat_map(|m| voices::list(m, &shared.settings)).collect();
     if query.get("legacy").is_some_and(|legacy| legacy == "true") {
-        let names: Vec<_> = list.iter().map(|voice| &voice["name"]).collect();
+        let mut names: Vec<&Value> = vec![];
+        for name in list.iter().map(|voice| &voice["name"]) {
+            // Models may have voices of the same name.
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         return Ok(json_response(StatusCode::OK, &json!({ "voices": names })));
     }
     let uploaded: Vec<_> = list.iter().filter(|voice| voice["kind"] == "kept").collect();
@@ -92,6 +98,7 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
     let name = upload.name.filter(|name| !name.is_empty()).ok_or_else(|| ApiError::missing("name"))?;
     let recording = upload.recording.ok_or_else(|| ApiError::missing("audio_sample"))?;
     let model = cloning_model(shared.ready()?, upload.model.as_deref())?.clone();
+    voices::check_name(shared.ready()?, &name)?;
     let verbose = shared.settings.verbose_errors;
     let is_kept = store.names().is_ok_and(|names| names.contains(&name));
     store.check(&name, upload.overwrite).map_err(|e| of_library(&e, verbose))?;
