@@ -190,7 +190,7 @@ async fn of_form(request: Request) -> Result<Upload> {
         let mut value = vec![];
         while let Some(part) = field.chunk().await.map_err(broken)? {
             if value.len() + part.len() > most {
-                return Err(too_large());
+                return Err(if is_recording { too_large() } else { too_long(&name) });
             }
             value.extend_from_slice(&part);
         }
@@ -207,11 +207,24 @@ async fn of_form(request: Request) -> Result<Upload> {
             "consent" => upload.consent = Some(text),
             "speaker_description" => upload.description = Some(text),
             "model" => upload.model = Some(text),
-            "overwrite" => upload.overwrite = text == "true" || text == "1",
+            "overwrite" => upload.overwrite = switch(&text)?,
             _ => {}
         }
     }
     Ok(upload)
+}
+
+/// Reads `overwrite` of a form, whose values are texts.
+fn switch(text: &str) -> Result<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" | "" => Ok(false),
+        _ => {
+            let text: String = text.chars().take(40).collect();
+            let message = format!("`overwrite` is {text:?}, not true or false");
+            Err(ApiError::field("invalid_value", "overwrite", message))
+        }
+    }
 }
 
 fn of_json(mut fields: Fields) -> Result<Upload> {
@@ -235,6 +248,17 @@ fn of_json(mut fields: Fields) -> Result<Upload> {
 fn too_large() -> ApiError {
     let message = format!("a recording has at most {} MB", MOST_RECORDING >> 20);
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+/// Error for a form whose other fields are too long, of which `name` is the last.
+fn too_long(name: &str) -> ApiError {
+    let name: String = name.chars().take(40).collect();
+    let most = MOST_FIELDS >> 10;
+    let message = format!(
+        "with `{name}`, the fields besides the recording have more than {most} kB; send the recording as \
+         `audio_sample`"
+    );
+    ApiError::field("invalid_value", name, message)
 }
 
 /// `GET /health`

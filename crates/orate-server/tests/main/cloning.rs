@@ -85,3 +85,27 @@ async fn names_that_choose_other_voices_are_refused() {
         assert_eq!(names.len(), all, "{names:?}");
     }
 }
+
+#[tokio::test]
+async fn wrong_fields_of_a_form_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (router, recording) = (router(folder.path()), recording());
+    let large = vec![b'x'; 100 << 10];
+    let refused = upload(&router, &[("name", b"ada"), ("file", &large)]).await;
+    assert_eq!(refused.error(), error(400, "invalid_value", "file"));
+    let message = message(&refused);
+    assert!(message.contains("`file`") && message.contains("`audio_sample`"), "{message}");
+    let large = vec![b'x'; (10 << 20) + 1];
+    let refused = upload(&router, &[("name", b"ada"), ("audio_sample", &large)]).await;
+    assert_eq!((refused.status.as_u16(), refused.error().1.as_str()), (413, "too_large"));
+    let replacing = async |word: &str| {
+        let name = ("name", &b"ada"[..]);
+        upload(&router, &[name, ("overwrite", word.as_bytes()), ("audio_sample", &recording)]).await
+    };
+    assert_eq!(replacing("False").await.status, 200);
+    assert_eq!(replacing("0").await.error(), error(409, "voice_exists", "name"));
+    for word in ["True", "true", "1"] {
+        assert_eq!(replacing(word).await.status, 200, "{word}");
+    }
+    assert_eq!(replacing("perhaps").await.error(), error(400, "invalid_value", "overwrite"));
+}
