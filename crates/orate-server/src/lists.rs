@@ -101,7 +101,10 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
     voices::check_name(shared.ready()?, &name)?;
     let verbose = shared.settings.verbose_errors;
     let is_kept = store.names().is_ok_and(|names| names.contains(&name));
-    store.check(&name, upload.overwrite).map_err(|e| of_library(&e, verbose))?;
+    store.check(&name, upload.overwrite).map_err(|e| match e {
+        orate::Error::Option { .. } => of_library(&e, verbose).about("name"),
+        e => of_library(&e, verbose),
+    })?;
     if !is_kept && store.names().is_ok_and(|names| names.len() >= shared.settings.max_voices) {
         let message =
             format!("{} voices are kept, which is the limit; delete some", shared.settings.max_voices);

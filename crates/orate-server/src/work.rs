@@ -7,8 +7,9 @@ use crate::error::{ApiError, Result, of_library};
 use crate::queue::Ticket;
 use crate::request::Speech;
 use crate::state::Shared;
+use crate::voices::Voice;
 use axum::body::Bytes;
-use orate::{Cancel, FinishReason, TimedMark, TimedWord};
+use orate::{Cancel, FinishReason, ModelError, TimedMark, TimedWord};
 use orate_audio::StreamEncoder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -186,8 +187,20 @@ fn speak(
     outlet: &mut Outlet,
 ) -> Result<Option<Summary>> {
     let verbose = shared.settings.verbose_errors;
+    let engine = &speech.model.engine;
+    let needs_voice = speech.voice == Voice::Default && engine.can_clone() && engine.facts().can_speak;
     let failed = |e: orate::Error| {
-        let error = of_library(&e, verbose);
+        let error = match &e {
+            orate::Error::Model(e) if needs_voice && matches!(**e, ModelError::Mode { .. }) => {
+                let message = format!(
+                    "{} has no default voice; send a recording to POST /v1/audio/voices and name its voice in \
+                     `voice`",
+                    speech.model.id
+                );
+                ApiError::field("unsupported_value", "voice", message)
+            }
+            e => of_library(e, verbose),
+        };
         if error.status.is_server_error() {
             shared.log.problem(&format!("{}: {e}", speech.model.id));
         }
@@ -195,7 +208,6 @@ fn speak(
     };
     let begun = Instant::now();
     let options = orate::Options { cancel: Some(cancel), ..speech.options.clone() };
-    let engine = &speech.model.engine;
     let stream = match &speech.script {
         None => engine.stream(&speech.input, &options),
         Some(script) => engine.stream_script(script, &options, &|name| speech.speaker(name, &options)),

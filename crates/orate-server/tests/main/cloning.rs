@@ -109,3 +109,13 @@ async fn wrong_fields_of_a_form_are_named() {
     }
     assert_eq!(replacing("perhaps").await.error(), error(400, "invalid_value", "overwrite"));
 }
+
+#[tokio::test]
+async fn a_model_without_a_voice_asks_for_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let router = router(folder.path());
+    let body = json!({ "model": "base", "input": "Hello." });
+    let refused = post(&router, SPEECH, &body).await;
+    assert_eq!(refused.error(), error(400, "unsupported_value", "voice"));
+    assert!(message(&refused).contains("POST /v1/audio/voices"), "{}", message(&refused));
+}
