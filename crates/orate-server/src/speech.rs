@@ -84,7 +84,7 @@ impl Answer {
         }
         shared.metrics.accepted(&model, &speech.input);
         let input = if speech.options.word_times { speech.input.clone() } else { String::new() };
-        let running = work::start(shared, speech)?;
+        let running = work::start(shared, speech, record.clone())?;
         let mut answer =
             Answer { running, early: VecDeque::new(), record: record.clone(), _place: place, input };
         answer.running.started().await?;
@@ -120,8 +120,8 @@ impl Answer {
                 self.record.note("compute", rounded(summary.compute_seconds));
                 self.record.note("finish", summary.finish_reason());
             }
-            Some(Message::Failed(e)) => self.record.note("code", e.code),
-            None => self.record.note("code", "cancelled"),
+            Some(Message::Failed(e)) => self.record.set_code(e.code),
+            None => self.record.set_code(self.running.reason()),
             Some(_) => {}
         }
         message

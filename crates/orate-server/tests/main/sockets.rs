@@ -242,8 +242,19 @@ async fn connections_are_limited_and_stalled_ones_are_closed() {
     // A slow machine takes long to fill the buffers of the two.
     let late = tokio::time::timeout(Duration::from_secs(120), third.read_to_end(&mut answer)).await;
     assert!(late.is_ok() && answer.starts_with(b"HTTP/1.1 200"), "stalled connections keep their places");
-    let metrics = super::get(&server.router(), "/metrics").await;
-    assert!(String::from_utf8_lossy(&metrics.bytes).contains("orate_panics{model=\"orate-default\"} 0"));
+    let metrics = async {
+        loop {
+            let metrics = super::get(&server.router(), "/metrics").await;
+            let metrics = String::from_utf8(metrics.bytes).expect("text");
+            if metrics.contains("orate_cancelled_total{reason=\"stalled\"} 2") {
+                break metrics;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let metrics = tokio::time::timeout(Duration::from_secs(60), metrics).await.expect("both are counted");
+    assert!(metrics.contains("orate_panics{model=\"orate-default\"} 0"));
+    assert!(!metrics.contains("orate_cancelled_total{reason=\"client\"}"), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
