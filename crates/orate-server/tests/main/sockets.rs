@@ -101,6 +101,15 @@ async fn sentences_are_spoken_as_they_complete() {
     }
     assert_eq!(kinds, ["audio.start", "audio.done", "session.done"]);
     // Errors do not end the session.
+    say(&mut socket, json!({ "type": "input.text", "text": "Hello 漢字." })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    let mut messages = vec![];
+    while messages.last().is_none_or(|message: &Value| message["type"] != "session.done") {
+        messages.push(hear(&mut socket).await.expect("an object"));
+    }
+    let kinds: Vec<_> = messages.iter().map(|message| message["type"].clone()).collect();
+    assert_eq!(kinds, ["audio.start", "error", "audio.done", "session.done"]);
+    assert_eq!((&messages[2]["error"], &messages[2]["finish_reason"]), (&json!(true), &json!("error")));
     for wrong in [json!([]), json!({ "type": "x" }), json!({ "type": "input.text" })] {
         say(&mut socket, wrong).await;
         assert_eq!(hear(&mut socket).await.expect("an object")["type"], "error");
@@ -125,13 +134,16 @@ async fn cancelling_stops_at_once() {
     while hear(&mut socket).await.is_ok() {}
     let cancelled = Instant::now();
     say(&mut socket, json!({ "type": "input.cancel" })).await;
+    let mut reasons = vec![];
     let done = loop {
         match hear(&mut socket).await {
             Ok(message) if message["type"] == "session.done" => break message,
+            Ok(message) if message["type"] == "audio.done" => reasons.push(message["finish_reason"].clone()),
             _ => {}
         }
     };
     assert_eq!(done["cancelled"], true);
+    assert_eq!(reasons.last(), Some(&json!("cancelled")));
     assert!(cancelled.elapsed() < Duration::from_secs(5));
     while server.in_flight() > 0 {
         assert!(cancelled.elapsed() < Duration::from_secs(10), "it goes on speaking");
