@@ -164,6 +164,16 @@ impl Speech {
         Ok(Speech { model, input, voice, script, cast, options, encoding, is_streamed, is_sse, ignored })
     }
 
+    /// Notes that the answer is not events, and has no times of words in events, if the request asks for them.
+    pub fn ignore_events(&mut self) {
+        if std::mem::take(&mut self.is_sse) {
+            self.ignored.push("stream_format".to_owned());
+        }
+        if std::mem::take(&mut self.options.word_times) {
+            self.ignored.push("word_timestamps".to_owned());
+        }
+    }
+
     /// Who speaks what the markup gives to a voice.
     pub fn speaker(&self, name: &str, options: &Options) -> orate::Result<Speaker> {
         let voice = self.cast.iter().find(|(known, _)| known == name).map(|(_, voice)| voice);

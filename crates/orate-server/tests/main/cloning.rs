@@ -111,6 +111,40 @@ async fn wrong_fields_of_a_form_are_named() {
 }
 
 #[tokio::test]
+async fn tokens_of_texts_are_counted_and_whole_events_are_the_whole_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let router = router(folder.path());
+    assert_eq!(upload(&router, &[("name", b"ada"), ("audio_sample", &recording())]).await.status, 200);
+    let mut body = json!({
+        "model": "base", "input": "Hello.", "voice": "ada", "response_format": "pcm", "stream": false,
+    });
+    let whole = post(&router, SPEECH, &body).await.bytes;
+    body["stream"] = true.into();
+    let streamed = post(&router, SPEECH, &body).await.bytes;
+    // Such a model never ends, so that whole pieces are spoken again.
+    assert!(whole != streamed);
+    body["stream_format"] = "sse".into();
+    for (stream, want) in [(json!(false), whole), (json!(null), streamed)] {
+        body["stream"] = stream;
+        let events = String::from_utf8(post(&router, SPEECH, &body).await.bytes).expect("text");
+        let data = events.lines().filter_map(|line| line.strip_prefix("data: "));
+        let data: Vec<Value> = data.map(|data| serde_json::from_str(data).expect("JSON")).collect();
+        let audio = data.iter().filter_map(|data| data["audio"].as_str());
+        let audio: Vec<u8> = audio.flat_map(|text| BASE64_STANDARD.decode(text).expect("base64")).collect();
+        assert!(audio == want, "{}", body["stream"]);
+        let usage = &data.last().expect("an end")["usage"];
+        assert!((1..10).contains(&usage["input_tokens"].as_u64().expect("a number")), "{usage}");
+    }
+    let batch = json!({
+        "model": "base", "voice": "ada", "response_format": "pcm", "max_frames": 4,
+        "items": [{ "input": "Hello.", "stream_format": "sse" }],
+    });
+    let batch = post(&router, &format!("{SPEECH}/batch"), &batch).await.json();
+    assert!(batch["results"][0]["usage"]["input_tokens"].as_u64() > Some(0), "{batch}");
+    assert_eq!(batch["results"][0]["ignored"], json!(["stream_format"]));
+}
+
+#[tokio::test]
 async fn a_model_without_a_voice_asks_for_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let router = router(folder.path());
