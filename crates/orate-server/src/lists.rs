@@ -202,8 +202,11 @@ async fn of_form(request: Request) -> Result<Upload> {
             continue;
         }
         left -= value.len();
-        let text = String::from_utf8(value)
-            .map_err(|_| ApiError::field("invalid_value", &*name, format!("`{name}` is not UTF-8")))?;
+        let text = String::from_utf8(value).map_err(|_| {
+            let name: String = name.chars().take(40).collect();
+            let message = format!("`{name}` is not UTF-8; send the recording as `audio_sample`");
+            ApiError::field("invalid_value", name, message)
+        })?;
         match name.as_str() {
             "name" => upload.name = Some(text),
             "ref_text" => upload.transcript = Some(text).filter(|text| !text.is_empty()),
