@@ -164,7 +164,7 @@ impl Speech {
         Ok(Speech { model, input, voice, script, cast, options, encoding, is_streamed, is_sse, ignored })
     }
 
-    /// Notes that the answer is not events, and has no times of words in events, if the request asks for them.
+    /// Answers without events. If the request asks for them, or for words in them, the fields are ignored.
     pub fn ignore_events(&mut self) {
         if std::mem::take(&mut self.is_sse) {
             self.ignored.push("stream_format".to_owned());

@@ -223,8 +223,8 @@ fn speak(
         let error = match &e {
             orate::Error::Model(e) if needs_voice && matches!(**e, ModelError::Mode { .. }) => {
                 let message = format!(
-                    "{} has no default voice; send a recording to POST /v1/audio/voices and name its voice in \
-                     `voice`",
+                    "{} has no default voice; send a recording to POST /v1/audio/voices and name its voice \
+                     in `voice`",
                     speech.model.id
                 );
                 ApiError::field("unsupported_value", "voice", message)
