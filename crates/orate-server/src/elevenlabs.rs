@@ -8,6 +8,7 @@ use crate::encoding::{Encoding, Format, Resamplers};
 use crate::error::{ApiError, Result, json_response};
 use crate::fields::Fields;
 use crate::gate::{Asked, Record};
+use crate::models::FIRST_MODEL;
 use crate::request::Speech;
 use crate::sockets::{self, Gone, Line, MOST_UNSPOKEN, Object, Protocol, Session};
 use crate::speech::{self, Answer};
@@ -56,7 +57,7 @@ pub async fn speak(
     asked: Asked,
 ) -> Result<Response> {
     let speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
-    speech::answer(&asked.shared, speech, asked.record).await
+    speech::answer(&asked.shared, speech, asked.record).await.map_err(with_their_names)
 }
 
 /// `POST /v1/text-to-speech/{voice}/with-timestamps`
@@ -67,6 +68,7 @@ pub async fn with_timestamps(
 ) -> Result<Response> {
     let mut speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
     speech.options.whole = true;
+    let ignored = speech.ignored.clone();
     let mut aligned = Aligned::begin(&asked.shared, speech, asked.record).await?;
     let mut all = Part::default();
     while let Some(part) = aligned.next().await? {
@@ -75,7 +77,7 @@ pub async fn with_timestamps(
         all.characters.extend(part.characters.iter().map(|character| character.later(offset)));
         all.seconds += part.seconds;
     }
-    Ok(json_response(StatusCode::OK, &all.json()))
+    Ok(speech::naming(json_response(StatusCode::OK, &all.json()), &ignored))
 }
 
 /// `POST /v1/text-to-speech/{voice}/stream/with-timestamps`: a line for each piece of the text.
@@ -85,15 +87,17 @@ pub async fn stream_with_timestamps(
     asked: Asked,
 ) -> Result<Response> {
     let speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
+    let ignored = speech.ignored.clone();
     let aligned = Aligned::begin(&asked.shared, speech, asked.record).await?;
-    Ok(speech::json_lines(unfold(Some(aligned), |aligned| async {
+    let lines = speech::json_lines(unfold(Some(aligned), |aligned| async {
         let mut aligned = aligned?;
         match aligned.next().await {
             Ok(Some(part)) => Some((Ok(part.json()), Some(aligned))),
             Ok(None) => None,
             Err(e) => Some((Err(e), None)),
         }
-    })))
+    }));
+    Ok(speech::naming(lines, &ignored))
 }
 
 /// Audio of a piece, and its characters with times from its beginning.
@@ -126,7 +130,8 @@ impl Aligned {
     async fn begin(shared: &Arc<Shared>, mut speech: Speech, record: Record) -> Result<Aligned> {
         speech.options.word_times = true;
         let aligner = Aligner::new(speech.input.clone());
-        Ok(Aligned { answer: Answer::begin(shared, speech, record).await?, aligner, is_over: false })
+        let answer = Answer::begin(shared, speech, record).await.map_err(with_their_names)?;
+        Ok(Aligned { answer, aligner, is_over: false })
     }
 
     async fn next(&mut self) -> Result<Option<Part>> {
@@ -144,13 +149,24 @@ impl Aligned {
                     self.is_over = true;
                     return Ok(Some(part).filter(|part| !part.audio.is_empty()));
                 }
-                Some(Message::Failed(e)) => return Err(e),
+                Some(Message::Failed(e)) => return Err(with_their_names(e)),
                 None => return Err(lost()),
                 Some(Message::Started) => {}
             }
         }
         Ok(None)
     }
+}
+
+/// The same error, about the field that ElevenLabs has.
+fn with_their_names(mut e: ApiError) -> ApiError {
+    let (ours, theirs) = match e.param.as_deref() {
+        Some("input") => ("`input`", "text"),
+        Some("language") => ("`language`", "language_code"),
+        _ => return e,
+    };
+    e.message = e.message.replace(ours, &format!("`{theirs}`"));
+    e.about(theirs)
 }
 
 /// Converts a request. Of the voice settings only the speed has an effect here.
@@ -165,8 +181,12 @@ fn of_request(
     let models = shared.ready()?;
     // Their model names stand for the first served model.
     let asked = fields.text("model_id")?.or_else(|| query.get("model_id").cloned());
-    let known = asked.filter(|id| models.iter().any(|model| model.id == *id));
-    own["model"] = known.unwrap_or_else(|| "orate".to_owned()).into();
+    let is_known = |id: &String| models.iter().any(|model| model.id == *id);
+    let mut ignored = vec![];
+    if asked.as_ref().is_some_and(|id| !is_known(id) && !FIRST_MODEL.contains(&id.as_str())) {
+        ignored.push("model_id".to_owned());
+    }
+    own["model"] = asked.filter(is_known).unwrap_or_else(|| "orate".to_owned()).into();
     own["voice"] = voice.into();
     if let Some(language) = fields.text("language_code")?.or_else(|| query.get("language_code").cloned()) {
         own["language"] = language.into();
@@ -176,14 +196,23 @@ fn of_request(
             own[name] = value;
         }
     }
-    if let Some(Value::Object(mut settings)) = fields.take("voice_settings")
-        && let Some(speed) = settings.remove("speed")
-    {
-        own["speed"] = speed;
+    match fields.take("voice_settings") {
+        Some(Value::Object(settings)) => {
+            for (name, value) in settings.into_iter().filter(|(_, value)| !value.is_null()) {
+                match name.as_str() {
+                    "speed" => own["speed"] = value,
+                    name => ignored.push(format!("voice_settings.{name}")),
+                }
+            }
+        }
+        Some(_) => ignored.push("voice_settings".to_owned()),
+        None => {}
     }
-    let mut speech = Speech::read(shared, Fields::of(own)?)?;
+    ignored.extend(fields.rest().into_iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name));
+    let mut speech = Speech::read(shared, Fields::of(own)?).map_err(with_their_names)?;
     let format = query.get("output_format").map_or(FORMAT, String::as_str);
     speech.encoding = encoding(format, &speech.model.resamplers)?;
+    speech.ignored.extend(ignored);
     Ok(speech)
 }
 

@@ -4,6 +4,7 @@ use crate::body;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::keys;
+use crate::serve::Stalled;
 use crate::state::Shared;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
@@ -32,6 +33,8 @@ struct Entry {
     id: String,
     /// Name of the key.
     key: Option<String>,
+    /// Of the connection.
+    stalled: Stalled,
     facts: Mutex<Vec<(&'static str, Value)>>,
     route: String,
     status: Mutex<u16>,
@@ -39,15 +42,21 @@ struct Entry {
 
 impl Record {
     /// Starts the record of a request that came now.
-    pub fn new(shared: Arc<Shared>, route: String, id: String, key: Option<String>) -> Record {
+    pub fn new(
+        shared: Arc<Shared>,
+        route: String,
+        id: String,
+        key: Option<String>,
+        stalled: Stalled,
+    ) -> Record {
         let (facts, status) = Default::default();
-        Record(Arc::new(Entry { shared, begun: Instant::now(), id, key, facts, route, status }))
+        Record(Arc::new(Entry { shared, begun: Instant::now(), id, key, stalled, facts, route, status }))
     }
 
     /// Returns a record of its own for one of several texts of a connection, with the name of its key.
     pub fn of_text(&self, key: Option<String>) -> Record {
-        let Entry { shared, route, id, .. } = &*self.0;
-        let record = Record::new(shared.clone(), route.clone(), id.clone(), key);
+        let Entry { shared, route, id, stalled, .. } = &*self.0;
+        let record = Record::new(shared.clone(), route.clone(), id.clone(), key, stalled.clone());
         record.set_status(StatusCode::OK);
         record
     }
@@ -57,9 +66,21 @@ impl Record {
         self.0.facts.lock().unwrap_or_else(PoisonError::into_inner).push((name, value.into()));
     }
 
+    /// Sets the code of an error. The last one counts: whole answers fail in a part first.
+    pub fn set_code(&self, code: &str) {
+        let mut facts = self.0.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.retain(|(name, _)| *name != "code");
+        facts.push(("code", code.into()));
+    }
+
     /// Sets the status of the answer.
     pub fn set_status(&self, status: StatusCode) {
         *self.0.status.lock().unwrap_or_else(PoisonError::into_inner) = status.as_u16();
+    }
+
+    /// Whether the client reads nothing.
+    pub fn is_stalled(&self) -> bool {
+        self.0.stalled.get()
     }
 
     /// When the request came.
@@ -137,7 +158,8 @@ pub async fn pass(State(shared): State<Arc<Shared>>, mut request: Request, next:
         Ok(key) => (key, None),
         Err(e) => (None, Some(e)),
     };
-    let record = Record::new(shared, format!("{} {route}", request.method()), id.clone(), key);
+    let stalled = request.extensions().get::<Stalled>().cloned().unwrap_or_default();
+    let record = Record::new(shared, format!("{} {route}", request.method()), id.clone(), key, stalled);
     let response = match refused {
         Some(e) => e.into_response(),
         None => {
@@ -146,7 +168,7 @@ pub async fn pass(State(shared): State<Arc<Shared>>, mut request: Request, next:
         }
     };
     if let Some(error) = response.extensions().get::<ApiError>() {
-        record.note("code", error.code);
+        record.set_code(error.code);
     }
     record.set_status(response.status());
     let mut response = response.map(|body| Body::new(Logged { body, _record: record }));
@@ -237,5 +259,22 @@ impl HttpBody for Logged {
 
     fn size_hint(&self) -> hyper::body::SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_line_has_one_code() {
+        let shared = Arc::new(Shared::new(Settings { quiet: true, ..Settings::default() }));
+        let record = Record::new(shared, "POST /".to_owned(), new_id(), None, Stalled::default());
+        record.note("model", "a");
+        record.set_code("cancelled");
+        record.set_code("internal");
+        let facts = record.0.facts.lock().expect("no panic").clone();
+        assert_eq!(facts, [("model", "a".into()), ("code", "internal".into())]);
     }
 }

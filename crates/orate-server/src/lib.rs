@@ -99,6 +99,11 @@ impl Server {
         self.0.drain();
     }
 
+    /// Logs an event on standard error: a line `text`, or an object of `facts` where the log is JSON.
+    pub fn log(&self, text: &str, facts: &[(&str, serde_json::Value)]) {
+        self.0.log.event(text, facts);
+    }
+
     /// Number of requests that run or wait.
     pub fn in_flight(&self) -> usize {
         self.0.in_flight()

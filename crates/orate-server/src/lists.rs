@@ -53,7 +53,13 @@ pub async fn voices(
     };
     let list: Vec<Value> = chosen.iter().flat_map(|m| voices::list(m, &shared.settings)).collect();
     if query.get("legacy").is_some_and(|legacy| legacy == "true") {
-        let names: Vec<_> = list.iter().map(|voice| &voice["name"]).collect();
+        let mut names: Vec<&Value> = vec![];
+        for name in list.iter().map(|voice| &voice["name"]) {
+            // Models may have voices of the same name.
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         return Ok(json_response(StatusCode::OK, &json!({ "voices": names })));
     }
     let uploaded: Vec<_> = list.iter().filter(|voice| voice["kind"] == "kept").collect();
@@ -92,9 +98,13 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
     let name = upload.name.filter(|name| !name.is_empty()).ok_or_else(|| ApiError::missing("name"))?;
     let recording = upload.recording.ok_or_else(|| ApiError::missing("audio_sample"))?;
     let model = cloning_model(shared.ready()?, upload.model.as_deref())?.clone();
+    voices::check_name(shared.ready()?, &name)?;
     let verbose = shared.settings.verbose_errors;
     let is_kept = store.names().is_ok_and(|names| names.contains(&name));
-    store.check(&name, upload.overwrite).map_err(|e| of_library(&e, verbose))?;
+    store.check(&name, upload.overwrite).map_err(|e| match e {
+        orate::Error::Option { .. } => of_library(&e, verbose).about("name"),
+        e => of_library(&e, verbose),
+    })?;
     if !is_kept && store.names().is_ok_and(|names| names.len() >= shared.settings.max_voices) {
         let message =
             format!("{} voices are kept, which is the limit; delete some", shared.settings.max_voices);
@@ -183,7 +193,7 @@ async fn of_form(request: Request) -> Result<Upload> {
         let mut value = vec![];
         while let Some(part) = field.chunk().await.map_err(broken)? {
             if value.len() + part.len() > most {
-                return Err(too_large());
+                return Err(if is_recording { too_large() } else { too_long(&name) });
             }
             value.extend_from_slice(&part);
         }
@@ -192,19 +202,35 @@ async fn of_form(request: Request) -> Result<Upload> {
             continue;
         }
         left -= value.len();
-        let text = String::from_utf8(value)
-            .map_err(|_| ApiError::field("invalid_value", &*name, format!("`{name}` is not UTF-8")))?;
+        let text = String::from_utf8(value).map_err(|_| {
+            let name: String = name.chars().take(40).collect();
+            let message = format!("`{name}` is not UTF-8; send the recording as `audio_sample`");
+            ApiError::field("invalid_value", name, message)
+        })?;
         match name.as_str() {
             "name" => upload.name = Some(text),
             "ref_text" => upload.transcript = Some(text).filter(|text| !text.is_empty()),
             "consent" => upload.consent = Some(text),
             "speaker_description" => upload.description = Some(text),
             "model" => upload.model = Some(text),
-            "overwrite" => upload.overwrite = text == "true" || text == "1",
+            "overwrite" => upload.overwrite = switch(&text)?,
             _ => {}
         }
     }
     Ok(upload)
+}
+
+/// Reads `overwrite` of a form, whose values are texts.
+fn switch(text: &str) -> Result<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" | "" => Ok(false),
+        _ => {
+            let text: String = text.chars().take(40).collect();
+            let message = format!("`overwrite` is {text:?}, not true or false");
+            Err(ApiError::field("invalid_value", "overwrite", message))
+        }
+    }
 }
 
 fn of_json(mut fields: Fields) -> Result<Upload> {
@@ -228,6 +254,17 @@ fn of_json(mut fields: Fields) -> Result<Upload> {
 fn too_large() -> ApiError {
     let message = format!("a recording has at most {} MB", MOST_RECORDING >> 20);
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+/// Error for a form whose other fields are too long, of which `name` is the last.
+fn too_long(name: &str) -> ApiError {
+    let name: String = name.chars().take(40).collect();
+    let most = MOST_FIELDS >> 10;
+    let message = format!(
+        "with `{name}`, the fields besides the recording have more than {most} kB; send the recording as \
+         `audio_sample`"
+    );
+    ApiError::field("invalid_value", name, message)
 }
 
 /// `GET /health`

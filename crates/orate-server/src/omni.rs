@@ -277,9 +277,14 @@ impl Omni {
             };
             self.send_chunk(&[], words.iter().map(entry).collect()).await?;
         }
+        let reason = match &ended {
+            Ok(Some(summary)) => summary.finish_reason(),
+            Ok(None) => "cancelled",
+            Err(_) => "error",
+        };
         let done = json!({
             "total_bytes": self.line.bytes - sent, "error": ended.is_err(), "cancelled": self.is_cancelled,
-            "finish_reason": ended.ok().flatten().map_or("stop", |summary| summary.finish_reason()),
+            "finish_reason": reason,
         });
         self.send("audio.done", done).await?;
         self.sentences += 1;

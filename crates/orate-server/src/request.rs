@@ -63,7 +63,7 @@ pub struct Speech {
     pub options: Options,
     /// Format of the answer.
     pub encoding: Encoding,
-    /// Whether bytes are sent as they are made.
+    /// Whether bytes are sent as they are made. Events without it come with each complete piece.
     pub is_streamed: bool,
     /// Whether the answer is a stream of events.
     pub is_sse: bool,
@@ -111,7 +111,7 @@ impl Speech {
         let is_streamed = fields.switch("stream")?.unwrap_or(true);
 
         let mut options = voice.set(Options::default());
-        options.whole = !is_streamed && !is_sse;
+        options.whole = !is_streamed;
         options.seed = fields.whole("seed")?.unwrap_or(0);
         options.language = language(&model, &mut fields)?;
         if let Some(silence) = fields.number("silence")? {
@@ -162,6 +162,16 @@ impl Speech {
         let verbose = settings.verbose_errors;
         model.engine.check(&options).map_err(|e| crate::error::of_library(&e, verbose))?;
         Ok(Speech { model, input, voice, script, cast, options, encoding, is_streamed, is_sse, ignored })
+    }
+
+    /// Answers without events. If the request asks for them, or for words in them, the fields are ignored.
+    pub fn ignore_events(&mut self) {
+        if std::mem::take(&mut self.is_sse) {
+            self.ignored.push("stream_format".to_owned());
+        }
+        if std::mem::take(&mut self.options.word_times) {
+            self.ignored.push("word_timestamps".to_owned());
+        }
     }
 
     /// Who speaks what the markup gives to a voice.

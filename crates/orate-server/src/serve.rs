@@ -1,11 +1,15 @@
 //! Listens on a socket, with limits on connections, headers and stalled clients, and ends gracefully.
 
 use crate::Server;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Sleep;
+use tower::ServiceExt as _;
 
 /// Most bytes of a header.
 const MOST_HEADER: usize = 16 << 10;
@@ -49,6 +54,22 @@ impl Listener {
     }
 }
 
+/// Whether a connection failed because its client read nothing. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Stalled(Arc<AtomicBool>);
+
+impl Stalled {
+    /// Marks the connection.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is marked.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A connection in one of the server's places. Writing fails once the client has read nothing for `stall`:
 /// otherwise clients that never read would take all places for good.
 pub struct Connection {
@@ -57,12 +78,18 @@ pub struct Connection {
     stall: Duration,
     /// End of the wait of a write.
     deadline: Option<Pin<Box<Sleep>>>,
+    stalled: Stalled,
 }
 
 impl Connection {
     /// Takes a place for a stream.
     pub fn new(stream: Box<dyn Stream>, place: OwnedSemaphorePermit, stall: Duration) -> Connection {
-        Connection { stream, _place: place, stall, deadline: None }
+        Connection { stream, _place: place, stall, deadline: None, stalled: Stalled::default() }
+    }
+
+    /// Is marked when writing fails because the client reads nothing.
+    pub fn stalled(&self) -> Stalled {
+        self.stalled.clone()
     }
 
     fn timed(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -72,7 +99,10 @@ impl Connection {
         }
         let stall = self.stall;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
-        deadline.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        deadline.as_mut().poll(cx).map(|()| {
+            self.stalled.set();
+            Err(io::ErrorKind::TimedOut.into())
+        })
     }
 }
 
@@ -135,9 +165,14 @@ pub async fn serve(server: &Server, listener: Listener, end: impl Future<Output 
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let service = TowerToHyperService::new(router.clone());
-        let stream = TokioIo::new(Connection::new(stream, place, settings.stall_timeout));
-        let connection = http.serve_connection(stream, service).with_upgrades();
+        let stream = Connection::new(stream, place, settings.stall_timeout);
+        let stalled = stream.stalled();
+        let service = router.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(stalled.clone());
+            request
+        });
+        let service = TowerToHyperService::new(service);
+        let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut ended = ended.clone();
         tokio::spawn(async move {
             tokio::pin!(connection);

@@ -37,10 +37,10 @@ pub async fn speak(asked: Asked) -> Result<Response> {
 /// Speaking failed before the first audio.
 pub async fn answer(shared: &Arc<Shared>, speech: Speech, record: Record) -> Result<Response> {
     let headers = headers(&speech);
-    let (is_sse, is_streamed) = (speech.is_sse, speech.is_streamed);
+    let (is_sse, is_streamed, ignored) = (speech.is_sse, speech.is_streamed, speech.ignored.clone());
     let answer = Answer::begin(shared, speech, record).await?;
     match (is_sse, is_streamed) {
-        (true, _) => Ok(answer.events()),
+        (true, _) => Ok(answer.events(&ignored)),
         (false, true) => Ok((headers, answer.sound()).into_response()),
         (false, false) => {
             let (bytes, summary) = answer.whole().await?;
@@ -84,7 +84,7 @@ impl Answer {
         }
         shared.metrics.accepted(&model, &speech.input);
         let input = if speech.options.word_times { speech.input.clone() } else { String::new() };
-        let running = work::start(shared, speech)?;
+        let running = work::start(shared, speech, record.clone())?;
         let mut answer =
             Answer { running, early: VecDeque::new(), record: record.clone(), _place: place, input };
         answer.running.started().await?;
@@ -120,8 +120,8 @@ impl Answer {
                 self.record.note("compute", rounded(summary.compute_seconds));
                 self.record.note("finish", summary.finish_reason());
             }
-            Some(Message::Failed(e)) => self.record.note("code", e.code),
-            None => self.record.note("code", "cancelled"),
+            Some(Message::Failed(e)) => self.record.set_code(e.code),
+            None => self.record.set_code(self.running.reason()),
             Some(_) => {}
         }
         message
@@ -167,7 +167,7 @@ impl Answer {
     }
 
     /// Streams the audio as events.
-    fn events(self) -> Response {
+    fn events(self, ignored: &[String]) -> Response {
         let events = unfold(Some(self), |answer| async {
             let mut answer = answer?;
             loop {
@@ -205,6 +205,7 @@ impl Answer {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         streamed(headers);
+        name_ignored(headers, ignored);
         response
     }
 }
@@ -240,14 +241,7 @@ fn streamed(headers: &mut HeaderMap) {
 /// Headers of an answer with audio.
 fn headers(speech: &Speech) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let mut set = |name: &'static str, value: String| {
-        // Header values are ASCII; voice names need not be.
-        let plain: String =
-            value.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
-        if let Ok(value) = HeaderValue::from_str(&plain) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    };
+    let mut set = |name, value: String| set_header(&mut headers, name, &value);
     let format = speech.encoding.format;
     set("content-type", format.media_type.to_owned());
     let extension = if format.name == "opus" { "ogg" } else { format.name };
@@ -257,12 +251,30 @@ fn headers(speech: &Speech) -> HeaderMap {
     set("x-orate-voice", speech.voice.name().to_owned());
     set("x-orate-device", speech.model.engine.device());
     set("x-orate-seed", speech.options.seed.to_string());
-    if !speech.ignored.is_empty() {
-        let names = speech.ignored.iter().take(20).map(|name| name.chars().take(40).collect::<String>());
-        set("x-orate-ignored", names.collect::<Vec<_>>().join(", "));
-    }
+    name_ignored(&mut headers, &speech.ignored);
     streamed(&mut headers);
     headers
+}
+
+/// Names fields without an effect in a header.
+fn name_ignored(headers: &mut HeaderMap, ignored: &[String]) {
+    if !ignored.is_empty() {
+        set_header(headers, "x-orate-ignored", &shortened(ignored).join(", "));
+    }
+}
+
+/// At most 20 names, cut at 40 characters.
+fn shortened(names: &[String]) -> Vec<String> {
+    names.iter().take(20).map(|name| name.chars().take(40).collect()).collect()
+}
+
+fn set_header(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    // Header values are ASCII; voice names need not be.
+    let plain: String =
+        value.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+    if let Ok(value) = HeaderValue::from_str(&plain) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
 }
 
 fn of_summary(summary: &Summary) -> [(&'static str, String); 3] {
@@ -322,20 +334,28 @@ async fn one_of(
     fields.fill(defaults);
     let mut speech = Speech::read(shared, fields)?;
     speech.options.whole = true;
+    speech.ignore_events();
+    let ignored = shortened(&speech.ignored);
     let media_type = speech.encoding.format.media_type;
     let (bytes, summary) = Answer::begin(shared, speech, record.clone()).await?.whole().await?;
-    Ok(json!({
+    let mut result = json!({
         "status": "success", "audio_data": BASE64_STANDARD.encode(bytes), "media_type": media_type,
         "usage": usage(&summary), "finish_reason": summary.finish_reason(),
         "audio_seconds": summary.audio_seconds,
-    }))
+    });
+    if !ignored.is_empty() {
+        result["ignored"] = ignored.into();
+    }
+    Ok(result)
 }
 
 /// `POST /dev/captioned_speech`: audio with the times of words, in Kokoro's form.
 pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Response> {
     let wants_times = fields.switch("return_timestamps")?.unwrap_or(true);
     let mut speech = Speech::read(&shared, fields)?;
+    speech.ignore_events();
     speech.options.word_times = wants_times;
+    let ignored = speech.ignored.clone();
     let (is_streamed, media_type) = (speech.is_streamed, speech.encoding.format.media_type);
     let answer = Answer::begin(&shared, speech, record).await?;
     let line = move |audio: &[u8], times: Vec<Value>| {
@@ -349,16 +369,23 @@ pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Re
             all.extend_from_slice(&audio);
             times.extend(of_part);
         }
-        return Ok(json_response(StatusCode::OK, &line(&all, times)));
+        return Ok(naming(json_response(StatusCode::OK, &line(&all, times)), &ignored));
     }
-    Ok(json_lines(unfold(Some(captions), move |captions| async move {
+    let lines = json_lines(unfold(Some(captions), move |captions| async move {
         let mut captions = captions?;
         match captions.next().await {
             Ok(Some((audio, times))) => Some((Ok(line(&audio, times)), Some(captions))),
             Ok(None) => None,
             Err(e) => Some((Err(e), None)),
         }
-    })))
+    }));
+    Ok(naming(lines, &ignored))
+}
+
+/// An answer that names fields without an effect.
+pub fn naming(mut response: Response, ignored: &[String]) -> Response {
+    name_ignored(response.headers_mut(), ignored);
+    response
 }
 
 /// Answers with a line of JSON for each value. A failure breaks the connection.

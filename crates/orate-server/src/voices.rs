@@ -13,6 +13,9 @@ pub const OPENAI: [&str; 13] = [
     "cedar",
 ];
 
+/// Name of a model's default voice.
+const DEFAULT: &str = "default";
+
 /// The voice of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Voice {
@@ -28,7 +31,7 @@ impl Voice {
     /// Its name; `default` for the default voice.
     pub fn name(&self) -> &str {
         match self {
-            Voice::Default => "default",
+            Voice::Default => DEFAULT,
             Voice::Own(name) | Voice::Kept(name, _) => name,
         }
     }
@@ -50,7 +53,7 @@ impl Voice {
 /// There is no such voice, or a mix is malformed: 400.
 pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
     let name = name.trim();
-    if name.is_empty() || name.eq_ignore_ascii_case("default") {
+    if name.is_empty() || name.eq_ignore_ascii_case(DEFAULT) {
         return Ok(Voice::Default);
     }
     if let Some(store) = settings.voices.as_ref().filter(|_| model.engine.can_clone())
@@ -70,6 +73,21 @@ pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
         return Ok(voice);
     }
     Err(unknown(model, settings, name))
+}
+
+/// Refuses a name to keep a voice under that `voice` takes for a voice of a model.
+///
+/// # Errors
+/// It is `default`, or a voice of one of the models has it: 400.
+pub fn check_name(models: &[Arc<Model>], name: &str) -> Result<()> {
+    let owner = models.iter().find(|model| own(model, name).is_some());
+    let has = match owner {
+        _ if name.eq_ignore_ascii_case(DEFAULT) => "`default` is the model's own voice".to_owned(),
+        Some(model) => format!("{} has a voice of this name", model.id),
+        None => return Ok(()),
+    };
+    let message = format!("{has}, which `voice` would choose; take another name");
+    Err(ApiError::field("invalid_value", "name", message))
 }
 
 /// Name of a voice of the model, in any case.
@@ -146,7 +164,7 @@ pub fn kept(model: &Model, settings: &Settings) -> Vec<(String, Arc<ClonedVoice>
     names.filter_map(load).filter(|(_, voice)| model.engine.check_voice(voice).is_ok()).collect()
 }
 
-/// Lists the voices of a model.
+/// Lists the voices of a model, without aliases whose name means another voice.
 pub fn list(model: &Model, settings: &Settings) -> Vec<Value> {
     let of_model = |name: &str, kind: &str| {
         json!({
@@ -154,22 +172,28 @@ pub fn list(model: &Model, settings: &Settings) -> Vec<Value> {
             "languages": model.languages,
         })
     };
-    let own = model.engine.voices().iter().map(|voice| {
+    let of_own = model.engine.voices().iter().map(|voice| {
         let mut json = of_model(&voice.name, "model");
         json["default"] = voice.is_default.into();
         json
     });
-    let kept = kept(model, settings).into_iter().map(|(name, voice)| {
-        let mut json = of_model(&name, "kept");
+    let kept = kept(model, settings);
+    let of_kept = kept.iter().map(|(name, voice)| {
+        let mut json = of_model(name, "kept");
         json["transcript"] = voice.words.get("transcript").cloned().into();
         json
     });
     let given = settings.aliases.iter().map(|(alias, _)| alias.as_str());
-    let aliases = given.chain(OPENAI).filter_map(|name| {
+    let aliases = given.clone().chain(OPENAI.into_iter().filter(|name| {
+        // The settings may choose another voice.
+        given.clone().all(|alias| !alias.eq_ignore_ascii_case(name))
+    }));
+    let is_shadowed = |name: &str| kept.iter().any(|(kept, _)| kept == name) || own(model, name).is_some();
+    let aliases = aliases.filter(|name| !is_shadowed(name)).filter_map(|name| {
         let voice = alias(model, settings, name)?;
         let mut json = of_model(name, "alias");
         json["alias_of"] = voice.name().into();
         Some(json)
     });
-    own.chain(kept).chain(aliases).collect()
+    of_own.chain(of_kept).chain(aliases).collect()
 }

@@ -4,13 +4,15 @@
 //! [`Running`] end cancels the work.
 
 use crate::error::{ApiError, Result, of_library};
+use crate::gate::Record;
 use crate::queue::Ticket;
 use crate::request::Speech;
 use crate::state::Shared;
+use crate::voices::Voice;
 use axum::body::Bytes;
-use orate::{Cancel, FinishReason, TimedMark, TimedWord};
+use orate::{Cancel, FinishReason, ModelError, TimedMark, TimedWord};
 use orate_audio::StreamEncoder;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -21,6 +23,9 @@ const MESSAGES: usize = 8;
 const FIRST_PART: u32 = 8;
 /// Bytes of one message.
 const MESSAGE_BYTES: usize = 32 << 10;
+
+/// Reason and code of a client that reads nothing.
+const STALLED: &str = "stalled";
 
 /// What a thread sends.
 #[derive(Debug)]
@@ -68,14 +73,34 @@ pub struct Running {
     cancel: Cancel,
     _ticket: Ticket,
     is_over: bool,
-    shared: Arc<Shared>,
+    early: Early,
+    record: Record,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.cancel.cancel();
-        if !self.is_over {
-            self.shared.metrics.cancelled("client");
+        if self.is_over {
+            return;
+        }
+        self.early.end(if self.record.is_stalled() { STALLED } else { "client" });
+        if self.reason() == STALLED {
+            self.record.set_code(STALLED);
+        }
+    }
+}
+
+/// Why a request ended early, counted once: a client that stalls is noticed on both ends of the channel.
+#[derive(Clone)]
+struct Early {
+    reason: Arc<OnceLock<&'static str>>,
+    shared: Arc<Shared>,
+}
+
+impl Early {
+    fn end(&self, reason: &'static str) {
+        if self.reason.set(reason).is_ok() {
+            self.shared.metrics.cancelled(reason);
         }
     }
 }
@@ -88,12 +113,17 @@ impl Running {
         message
     }
 
+    /// Why the request ended early.
+    pub fn reason(&self) -> &'static str {
+        self.early.reason.get().copied().unwrap_or("cancelled")
+    }
+
     /// Waits for a thread.
     ///
     /// # Errors
     /// No thread became free in time: 503.
     pub async fn started(&mut self) -> Result<()> {
-        let limit = self.shared.settings.queue_timeout;
+        let limit = self.early.shared.settings.queue_timeout;
         match tokio::time::timeout(limit, self.next()).await {
             Ok(Some(Message::Started)) => Ok(()),
             Ok(Some(Message::Failed(e))) => Err(e),
@@ -115,16 +145,17 @@ pub fn lost() -> ApiError {
 ///
 /// # Errors
 /// The queue is full, or the encoder cannot be made.
-pub fn start(shared: &Arc<Shared>, speech: Speech) -> Result<Running> {
+pub fn start(shared: &Arc<Shared>, speech: Speech, record: Record) -> Result<Running> {
     let (sender, messages) = channel(MESSAGES);
     let cancel = Cancel::new();
     let encoder = speech.encoding.encoder()?;
+    let early = Early { reason: Arc::default(), shared: shared.clone() };
     let mut outlet = Outlet {
         sender,
         handle: Handle::current(),
         stall: shared.settings.stall_timeout,
         cancel: cancel.clone(),
-        shared: shared.clone(),
+        early: early.clone(),
     };
     let waits = Instant::now();
     let (model, work) = (speech.model.clone(), shared.clone());
@@ -141,7 +172,7 @@ pub fn start(shared: &Arc<Shared>, speech: Speech) -> Result<Running> {
         };
         outlet.send(message);
     })?;
-    Ok(Running { messages, cancel, _ticket: ticket, is_over: false, shared: shared.clone() })
+    Ok(Running { messages, cancel, _ticket: ticket, is_over: false, early, record })
 }
 
 /// The thread's end of a channel.
@@ -150,7 +181,7 @@ struct Outlet {
     handle: Handle,
     stall: Duration,
     cancel: Cancel,
-    shared: Arc<Shared>,
+    early: Early,
 }
 
 impl Outlet {
@@ -163,7 +194,7 @@ impl Outlet {
         let send = async { tokio::time::timeout(self.stall, self.sender.send(message)).await };
         let sent = self.handle.block_on(send);
         if sent.is_err() {
-            self.shared.metrics.cancelled("stalled");
+            self.early.end(STALLED);
             self.cancel.cancel();
         }
         matches!(sent, Ok(Ok(())))
@@ -186,8 +217,20 @@ fn speak(
     outlet: &mut Outlet,
 ) -> Result<Option<Summary>> {
     let verbose = shared.settings.verbose_errors;
+    let engine = &speech.model.engine;
+    let needs_voice = speech.voice == Voice::Default && engine.can_clone() && engine.facts().can_speak;
     let failed = |e: orate::Error| {
-        let error = of_library(&e, verbose);
+        let error = match &e {
+            orate::Error::Model(e) if needs_voice && matches!(**e, ModelError::Mode { .. }) => {
+                let message = format!(
+                    "{} has no default voice; send a recording to POST /v1/audio/voices and name its voice \
+                     in `voice`",
+                    speech.model.id
+                );
+                ApiError::field("unsupported_value", "voice", message)
+            }
+            e => of_library(e, verbose),
+        };
         if error.status.is_server_error() {
             shared.log.problem(&format!("{}: {e}", speech.model.id));
         }
@@ -195,7 +238,6 @@ fn speak(
     };
     let begun = Instant::now();
     let options = orate::Options { cancel: Some(cancel), ..speech.options.clone() };
-    let engine = &speech.model.engine;
     let stream = match &speech.script {
         None => engine.stream(&speech.input, &options),
         Some(script) => engine.stream_script(script, &options, &|name| speech.speaker(name, &options)),
@@ -215,7 +257,7 @@ fn speak(
             chunk => chunk.map_err(failed)?,
         };
         if begun.elapsed() > shared.settings.request_timeout {
-            shared.metrics.cancelled("timeout");
+            outlet.early.end("timeout");
             let message = "speaking took longer than the server allows; send a shorter text";
             return Err(
                 ApiError::new(axum::http::StatusCode::GATEWAY_TIMEOUT, "timed_out", message).that_stays()

@@ -10,7 +10,7 @@ use crate::fields::Fields;
 use crate::gate::{self, Record};
 use crate::models::Model;
 use crate::request::Speech;
-use crate::serve::Connection;
+use crate::serve::{Connection, Stalled};
 use crate::speech::Answer;
 use crate::state::Shared;
 use crate::voices;
@@ -242,7 +242,9 @@ impl Speaker {
         }
         let mut speech = Speech::read(shared, Fields::of(fields)?)?;
         speech.options.first_piece = sentence.index;
-        let record = Record::new(shared.clone(), "wyoming".to_owned(), gate::new_id(), None);
+        let stalled = Stalled::default();
+        let route = "wyoming".to_owned();
+        let record = Record::new(shared.clone(), route, gate::new_id(), None, stalled.clone());
         record.set_status(StatusCode::OK);
         let mut answer = Answer::begin(shared, speech, record).await?;
         let format = json!({ "rate": rate, "width": 2, "channels": 1 });
@@ -250,7 +252,10 @@ impl Speaker {
             match answer.next().await {
                 Some(Message::Audio(bytes)) => {
                     let written = self.send_chunks(&bytes, &format, writer).await;
-                    if written.is_err() {
+                    if let Err(e) = &written {
+                        if e.kind() == io::ErrorKind::TimedOut {
+                            stalled.set();
+                        }
                         return Ok(written);
                     }
                 }

@@ -294,7 +294,7 @@ pub fn start_server(args: Vec<OsString>, models: Vec<(Option<String>, Model)>) -
         let runtime = runtime()?;
         let serve = async {
             let (listener, address) = open(&args.listen).await?;
-            let is_ready = move || drop(ready.send(address));
+            let is_ready = move |_: &Server| drop(ready.send(address));
             serve(&args, settings, models, listener, is_ready, async { drop(ended.await) }).await
         };
         let served = runtime.block_on(async {
@@ -404,14 +404,12 @@ type Open = Box<dyn FnOnce() -> anyhow::Result<Engine> + Send>;
 
 fn run_with(args: &Args, models: Vec<(Open, String)>) -> anyhow::Result<()> {
     let settings = prepare(args)?;
-    let quiet = args.quiet;
     runtime()?.block_on(async {
         let (listener, address) = listen(&args.listen).await?;
-        let is_ready = move || {
+        let is_ready = move |server: &Server| {
             notify("READY=1");
-            if !quiet {
-                print::note(&format!("ready at {address}"));
-            }
+            let text = format!("ready at {}", print::visible(&address));
+            server.log(&text, &[("ready", address.as_str().into())]);
         };
         let end = async {
             signalled().await;
@@ -444,7 +442,7 @@ async fn serve(
     settings: Settings,
     models: Vec<(Open, String)>,
     listener: Listener,
-    is_ready: impl FnOnce() + Send + 'static,
+    is_ready: impl FnOnce(&Server) + Send + 'static,
     end: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let aliases = settings.aliases.clone();
@@ -455,20 +453,16 @@ async fn serve(
         tokio::spawn(async move { server.wyoming(listener).await });
     }
     let streams = args.streams.map(usize::from);
-    let quiet = args.quiet;
     let loading = server.clone();
     let loaded = tokio::task::spawn_blocking(move || {
         let load = |(open, id): (Open, String)| {
             let served = Served { id, engine: open()?, streams };
             warm_up(&served)?;
-            if !quiet {
-                print::note(&format!(
-                    "{}: {} on {}",
-                    served.id,
-                    served.engine.model_name(),
-                    served.engine.device()
-                ));
-            }
+            let (name, device) = (served.engine.model_name(), served.engine.device());
+            let text = format!("{}: {name} on {device}", served.id);
+            let facts =
+                [("model", served.id.as_str().into()), ("name", name.into()), ("device", device.into())];
+            loading.log(&print::visible(&text), &facts);
             Ok(served)
         };
         let models = models.into_iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
@@ -476,9 +470,10 @@ async fn serve(
         Ok::<_, anyhow::Error>(loading.set_models(models)?)
     });
     let (ended, mut failed) = oneshot::channel();
+    let ready = server.clone();
     tokio::spawn(async move {
         match loaded.await.map_err(anyhow::Error::from).and_then(|loaded| loaded) {
-            Ok(()) => is_ready(),
+            Ok(()) => is_ready(&ready),
             Err(e) => {
                 let _ = ended.send(e);
             }

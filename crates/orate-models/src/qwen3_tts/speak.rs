@@ -75,6 +75,8 @@ pub(super) struct Pieces {
     /// Of [`STAGES`], and number of frames generated.
     times: [Duration; 3],
     frames: usize,
+    /// Tokens of the text of each piece that was started.
+    tokens: Vec<usize>,
 }
 
 struct Speaking {
@@ -146,6 +148,7 @@ impl Pieces {
             warnings,
             times: Default::default(),
             frames: 0,
+            tokens: vec![],
         })
     }
 
@@ -202,6 +205,9 @@ impl Pieces {
         let settings = Settings { seed, max_frames: budget, ..self.settings };
         let session = self.model.utterance(&prompt, &settings, options)?;
         self.times[PROMPT] += begun.elapsed();
+        if attempts == 1 {
+            self.tokens.push(prompt.tokens);
+        }
         Ok(Speaking {
             text,
             prompt,
@@ -376,7 +382,8 @@ impl Chunks for Pieces {
     fn laps(&self) -> Laps {
         let stages = STAGES.into_iter().zip(self.times);
         let stages = stages.map(|((stage, per_frame), time)| Lap { stage, time, per_frame }).collect();
-        Laps { stages, frames: self.frames, pieces: vec![] }
+        let pieces = self.tokens.iter().map(|tokens| vec![("tokens", *tokens)]).collect();
+        Laps { stages, frames: self.frames, pieces }
     }
 
     fn remaining_chars(&self) -> usize {

@@ -1,6 +1,7 @@
 //! The routes without a socket, with the built-in voice.
 
 mod access;
+mod cloning;
 mod lists;
 mod sockets;
 mod speech;

@@ -101,6 +101,15 @@ async fn sentences_are_spoken_as_they_complete() {
     }
     assert_eq!(kinds, ["audio.start", "audio.done", "session.done"]);
     // Errors do not end the session.
+    say(&mut socket, json!({ "type": "input.text", "text": "Hello 漢字." })).await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    let mut messages = vec![];
+    while messages.last().is_none_or(|message: &Value| message["type"] != "session.done") {
+        messages.push(hear(&mut socket).await.expect("an object"));
+    }
+    let kinds: Vec<_> = messages.iter().map(|message| message["type"].clone()).collect();
+    assert_eq!(kinds, ["audio.start", "error", "audio.done", "session.done"]);
+    assert_eq!((&messages[2]["error"], &messages[2]["finish_reason"]), (&json!(true), &json!("error")));
     for wrong in [json!([]), json!({ "type": "x" }), json!({ "type": "input.text" })] {
         say(&mut socket, wrong).await;
         assert_eq!(hear(&mut socket).await.expect("an object")["type"], "error");
@@ -125,13 +134,16 @@ async fn cancelling_stops_at_once() {
     while hear(&mut socket).await.is_ok() {}
     let cancelled = Instant::now();
     say(&mut socket, json!({ "type": "input.cancel" })).await;
+    let mut reasons = vec![];
     let done = loop {
         match hear(&mut socket).await {
             Ok(message) if message["type"] == "session.done" => break message,
+            Ok(message) if message["type"] == "audio.done" => reasons.push(message["finish_reason"].clone()),
             _ => {}
         }
     };
     assert_eq!(done["cancelled"], true);
+    assert_eq!(reasons.last(), Some(&json!("cancelled")));
     assert!(cancelled.elapsed() < Duration::from_secs(5));
     while server.in_flight() > 0 {
         assert!(cancelled.elapsed() < Duration::from_secs(10), "it goes on speaking");
@@ -242,8 +254,19 @@ async fn connections_are_limited_and_stalled_ones_are_closed() {
     // A slow machine takes long to fill the buffers of the two.
     let late = tokio::time::timeout(Duration::from_secs(120), third.read_to_end(&mut answer)).await;
     assert!(late.is_ok() && answer.starts_with(b"HTTP/1.1 200"), "stalled connections keep their places");
-    let metrics = super::get(&server.router(), "/metrics").await;
-    assert!(String::from_utf8_lossy(&metrics.bytes).contains("orate_panics{model=\"orate-default\"} 0"));
+    let metrics = async {
+        loop {
+            let metrics = super::get(&server.router(), "/metrics").await;
+            let metrics = String::from_utf8(metrics.bytes).expect("text");
+            if metrics.contains("orate_cancelled_total{reason=\"stalled\"} 2") {
+                break metrics;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let metrics = tokio::time::timeout(Duration::from_secs(60), metrics).await.expect("both are counted");
+    assert!(metrics.contains("orate_panics{model=\"orate-default\"} 0"));
+    assert!(!metrics.contains("orate_cancelled_total{reason=\"client\"}"), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -133,6 +133,50 @@ async fn speed_voice_and_rate_have_their_effect() {
 }
 
 #[tokio::test]
+async fn errors_and_ignored_fields_have_the_names_of_elevenlabs() {
+    let router = router();
+    let route = |more: &str| format!("/v1/text-to-speech/default{more}?output_format=pcm_24000");
+    let long = "a".repeat(20_001);
+    for (body, status, code, param) in [
+        (json!({ "text": "" }), 400, "text_empty", "text"),
+        (json!({ "text": "..." }), 400, "text_empty", "text"),
+        (json!({ "text": long }), 413, "text_too_long", "text"),
+        (json!({ "text": "Hello 漢字" }), 400, "text_unspeakable", "text"),
+        (json!({ "text": "Hi.", "language_code": "xx" }), 400, "invalid_value", "language_code"),
+    ] {
+        for more in ["", "/stream", "/with-timestamps", "/stream/with-timestamps"] {
+            let refused = post(&router, &route(more), &body).await;
+            assert_eq!(refused.error(), (status, code.to_owned(), Some(param.to_owned())), "{more}");
+            let message = refused.json()["error"]["message"].to_string();
+            assert!(!message.contains("`input`") && !message.contains("`language`"), "{message}");
+        }
+    }
+    let body = json!({
+        "text": "Hi.", "model_id": "eleven_multilingual_v2", "previous_text": "Ah.", "next_text": null,
+        "voice_settings": { "stability": 0.5, "speed": 1.1, "style": null },
+    });
+    for more in ["", "/stream", "/with-timestamps", "/stream/with-timestamps"] {
+        let answer = post(&router, &route(more), &body).await;
+        assert_eq!(answer.status, 200, "{more}");
+        assert_eq!(answer.header("x-orate-ignored"), "model_id, voice_settings.stability, previous_text");
+    }
+    let known = json!({ "text": "Hi.", "model_id": "orate-default" });
+    assert_eq!(post(&router, &route(""), &known).await.header("x-orate-ignored"), "");
+}
+
+#[tokio::test]
+async fn every_form_of_an_answer_names_ignored_fields() {
+    let router = router();
+    let events = post(&router, SPEECH, &request(json!({ "stream_format": "sse", "lang_code": "a" }))).await;
+    assert_eq!(events.header("x-orate-ignored"), "lang_code");
+    for stream in [true, false] {
+        let body = request(json!({ "stream": stream, "stream_format": "sse", "lang_code": "a" }));
+        let captions = post(&router, "/dev/captioned_speech", &body).await;
+        assert_eq!(captions.header("x-orate-ignored"), "lang_code, stream_format");
+    }
+}
+
+#[tokio::test]
 async fn mixes_are_read_in_both_forms() {
     let router = router();
     let voices = engine().voices().iter().map(|v| v.name.clone()).collect::<Vec<_>>();
