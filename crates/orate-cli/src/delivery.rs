@@ -6,7 +6,7 @@ use crate::engine_report::{engine_json, note_fallbacks, note_packing, note_warni
 use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::outputs::{self, Input};
-use crate::own_options::fits;
+use crate::own_options::{family_of, fits};
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
@@ -90,9 +90,11 @@ pub fn with_voice(engine: &Engine, options: Options, name: &str) -> anyhow::Resu
         && !engine.can_clone()
         && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name))
     {
-        let (fits, family) = (fits(&kept), engine.family_name());
+        let whom =
+            family_of(&kept).map_or_else(|| fits(&kept), |family| format!("for {} models", family.name));
+        let family = engine.family_name();
         let own = engine.voices().iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");
-        let problem = format!("`{name}` is a kept voice {fits}, and this is a {family} model");
+        let problem = format!("`{name}` is a kept voice {whom}, and this is a {family} model");
         return Err(UsageError(format!("{problem}, which has: {own}")).into());
     }
     Ok(engine.with_voice(options, name)?)
