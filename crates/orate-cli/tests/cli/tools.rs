@@ -172,6 +172,8 @@ fn devices_and_caches_are_listed() {
     folder.write("kernels/mine.txt", "not ours");
     let shown: Value = serde_json::from_slice(&cache(&["--json"]).stdout).expect("JSON");
     assert_eq!((&shown["bytes"], &shown["files"]), (&json!(14), &json!(1)));
+    let text = String::from_utf8(cache(&[]).stdout).expect("UTF-8");
+    assert!(text.ends_with("kernels: 14 B in 1 file\n"), "{text}");
     assert!(cache(&["--clear"]).status.success());
     assert!(!folder.path("kernels/cuda/a.cubin").exists());
     assert!(folder.path("kernels/cuda/b.cubin").exists() && folder.path("kernels/mine.txt").exists());
