@@ -31,7 +31,7 @@ pub struct OutputArgs {
     pub format: Option<Format>,
 
     /// Also draw waveform and mel spectrogram
-    #[arg(long, value_name = "FILE.png", hide_short_help = true)]
+    #[arg(long, value_name = "FILE.png", value_parser = picture_file, hide_short_help = true)]
     pub plot: Option<PathBuf>,
 
     /// Print one JSON object about the result
@@ -43,6 +43,15 @@ pub struct OutputArgs {
     /// Print nothing but errors
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// A file of a picture, by its extension.
+fn picture_file(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png")) {
+        true => Ok(path),
+        false => Err("name a file that ends in .png".to_owned()),
+    }
 }
 
 /// In whose voice.
