@@ -215,6 +215,7 @@ impl<'a> Delivery<'a> {
     pub fn write(
         &self,
         mut stream: Stream,
+        warnings: &[String],
         interrupt: &Interrupt,
         speaking: Instant,
     ) -> anyhow::Result<Speech> {
@@ -236,7 +237,7 @@ impl<'a> Delivery<'a> {
             finish: None,
             attempts: 0,
             prefix_rows: 0,
-            warnings: stream.warnings().iter().map(|w| warn(w)).collect(),
+            warnings: warnings.iter().chain(stream.warnings()).map(|w| warn(w)).collect(),
             to_plot: vec![],
             words: vec![],
             marks: vec![],

@@ -270,6 +270,12 @@ fn a_dialogue_has_voices_of_several_models() {
         folder.orate(&[&["say", "-o", "b.wav"], args].concat()).fails(status, words);
     }
     assert!(!folder.path("b.wav").exists());
+    let cast = ["say", "-o", "c.wav", "--tags", "[voice:ann] Hello", "--cast", &ann, "--cast", "bbo=F1"];
+    let run = folder.orate(&cast).ok();
+    assert!(run.stderr.contains("warning: --cast bbo: the text has no voice `bbo`"), "{}", run.stderr);
+    assert!(!run.stderr.contains("--cast ann"), "{}", run.stderr);
+    let json = folder.orate(&[&cast[..], &["--json"]].concat()).ok().json();
+    assert_eq!(json["warnings"][0], "--cast bbo: the text has no voice `bbo`");
 }
 
 #[test]
