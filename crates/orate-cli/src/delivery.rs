@@ -22,7 +22,7 @@ const DEFAULT_OUTPUT: &str = "speech.wav";
 /// Where sound and reports go.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// Where to write: .wav, .flac, .mp3, .opus, or `-` for standard output [default: speech.wav]
+    /// Where to write: .wav, .flac, .mp3, .opus, .ogg, .aac, `-` (standard output) [default: speech.wav]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -211,7 +211,8 @@ impl<'a> Delivery<'a> {
         self.args.json && self.output.path.is_none()
     }
 
-    /// Writes all audio of a stream that was begun at `speaking`.
+    /// Writes all audio of a stream that was begun at `speaking`. Warnings about the command line are noted
+    /// with those of the stream.
     pub fn write(
         &self,
         mut stream: Stream,

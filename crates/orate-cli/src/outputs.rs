@@ -26,6 +26,11 @@ pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()
     Ok(orate::check_output(output)?)
 }
 
+/// Whether an output is a folder, which need not exist yet.
+pub fn is_folder(output: &Path) -> bool {
+    output.as_os_str().to_string_lossy().ends_with(['/', std::path::MAIN_SEPARATOR]) || output.is_dir()
+}
+
 /// Whether two paths name the same file, which need not exist yet.
 pub fn is_same_place(a: &Path, b: &Path) -> bool {
     let place = |path: &Path| {
