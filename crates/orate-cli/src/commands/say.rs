@@ -46,7 +46,7 @@ pub struct Args {
 
     /// Write sound while it is made, as to a pipe
     ///
-    /// Runaway speech (looping or endless) is then not retried, as part of it has been written.
+    /// Once part of a piece was written, it is not retried after runaway generation (looping or endless).
     #[arg(long, hide_short_help = true)]
     pub stream: bool,
 
