@@ -1,6 +1,7 @@
 //! Destination of audio: standard output, or a file that appears only when it is complete.
 
 use crate::failure::UsageError;
+use crate::outputs;
 use anyhow::Context;
 use clap::ValueEnum;
 use orate::{AudioFormat, AudioWriter, EncoderSettings, StreamEncoder};
@@ -104,7 +105,7 @@ impl Output {
         let format = match format.or_else(|| Format::of_extension(path)) {
             Some(format) => format,
             None if is_special() => Format::Wav16,
-            None if path.is_dir() => {
+            None if outputs::is_folder(path) => {
                 let (folder, file) = (path.display(), path.join("speech.wav"));
                 let problem =
                     format!("-o {folder}: this is a folder; name a file in it, such as {}", file.display());
@@ -113,10 +114,15 @@ impl Output {
             None => {
                 let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
                 let (last, others) = known.split_last().expect("there are formats");
+                let why = match path.extension().map(|e| e.to_ascii_lowercase()) {
+                    Some(e) if e == "m4b" || e == "m4a" => {
+                        format!(".{} is for books (`orate say --file BOOK`); otherwise", e.display())
+                    }
+                    _ => "unknown audio format;".to_owned(),
+                };
                 let (path, others) = (path.display(), others.join(", "));
-                let problem = format!(
-                    "-o {path}: unknown audio format; use the extension {others} or {last}, or choose with --format"
-                );
+                let problem =
+                    format!("-o {path}: {why} use the extension {others} or {last}, or choose with --format");
                 return Err(UsageError(problem).into());
             }
         };

@@ -86,6 +86,13 @@ pub fn cast(
     Ok(cast)
 }
 
+/// Warnings about roles whose name does not occur in the script.
+pub fn warnings(roles: &[Role], script: &Script) -> Vec<String> {
+    let occurs = |role: &Role| script.segments.iter().any(|s| s.voice.as_ref() == Some(&role.name));
+    let unused = roles.iter().filter(|role| !occurs(role)).map(|role| &role.name);
+    unused.map(|name| format!("--cast {name}: the text has no voice `{name}`")).collect()
+}
+
 /// Refuses roles that no text can have, and names that are given twice.
 pub fn check(roles: &[Role], has_markup: bool) -> Result<(), UsageError> {
     if !roles.is_empty() && !has_markup {

@@ -6,7 +6,7 @@ use crate::engine_report::{engine_json, note_fallbacks, note_packing, note_warni
 use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::outputs::{self, Input};
-use crate::own_options::fits;
+use crate::own_options::{family_of, fits};
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
@@ -22,7 +22,7 @@ const DEFAULT_OUTPUT: &str = "speech.wav";
 /// Where sound and reports go.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// Where to write: .wav, .flac, .mp3, .opus, or `-` for standard output [default: speech.wav]
+    /// Where to write: .wav, .flac, .mp3, .opus, .ogg, .aac, `-` (standard output) [default: speech.wav]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -31,7 +31,7 @@ pub struct OutputArgs {
     pub format: Option<Format>,
 
     /// Also draw waveform and mel spectrogram
-    #[arg(long, value_name = "FILE.png", hide_short_help = true)]
+    #[arg(long, value_name = "FILE.png", value_parser = picture_file, hide_short_help = true)]
     pub plot: Option<PathBuf>,
 
     /// Print one JSON object about the result
@@ -43,6 +43,15 @@ pub struct OutputArgs {
     /// Print nothing but errors
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// A file of a picture, by its extension.
+fn picture_file(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png")) {
+        true => Ok(path),
+        false => Err("name a file that ends in .png".to_owned()),
+    }
 }
 
 /// In whose voice.
@@ -99,9 +108,11 @@ pub fn with_voice(engine: &Engine, options: Options, name: &str) -> anyhow::Resu
         && !engine.can_clone()
         && let Ok(kept) = VoiceStore::user().and_then(|store| store.load(name))
     {
-        let (fits, family) = (fits(&kept), engine.family_name());
+        let whom =
+            family_of(&kept).map_or_else(|| fits(&kept), |family| format!("for {} models", family.name));
+        let family = engine.family_name();
         let own = engine.voices().iter().map(|v| &*v.name).collect::<Vec<_>>().join(", ");
-        let problem = format!("`{name}` is a kept voice {fits}, and this is a {family} model");
+        let problem = format!("`{name}` is a kept voice {whom}, and this is a {family} model");
         return Err(UsageError(format!("{problem}, which has: {own}")).into());
     }
     Ok(engine.with_voice(options, name)?)
@@ -209,10 +220,12 @@ impl<'a> Delivery<'a> {
         self.args.json && self.output.path.is_none()
     }
 
-    /// Writes all audio of a stream that was begun at `speaking`.
+    /// Writes all audio of a stream that was begun at `speaking`. Warnings about the command line are noted
+    /// with those of the stream.
     pub fn write(
         &self,
         mut stream: Stream,
+        warnings: &[String],
         interrupt: &Interrupt,
         speaking: Instant,
     ) -> anyhow::Result<Speech> {
@@ -234,7 +247,7 @@ impl<'a> Delivery<'a> {
             finish: None,
             attempts: 0,
             prefix_rows: 0,
-            warnings: stream.warnings().iter().map(|w| warn(w)).collect(),
+            warnings: warnings.iter().chain(stream.warnings()).map(|w| warn(w)).collect(),
             to_plot: vec![],
             words: vec![],
             marks: vec![],

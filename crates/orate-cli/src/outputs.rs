@@ -12,6 +12,10 @@ const MODEL_FILES: [&str; 7] = ["safetensors", "gguf", "onnx", "json", "txt", "j
 
 /// Refuses an output of `option` that cannot be written or is one of the inputs.
 pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()> {
+    if output.as_os_str() == "-" {
+        let problem = "this cannot go to standard output; name a file";
+        return Err(UsageError(format!("{option} -: {problem}")).into());
+    }
     for (what, input) in inputs {
         if is_same_file(output, input) || is_part_of(output, input) {
             let (output, what) = (output.display().to_string(), print::shorten(what));
@@ -20,6 +24,11 @@ pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()
         }
     }
     Ok(orate::check_output(output)?)
+}
+
+/// Whether an output is a folder, which need not exist yet.
+pub fn is_folder(output: &Path) -> bool {
+    output.as_os_str().to_string_lossy().ends_with(['/', std::path::MAIN_SEPARATOR]) || output.is_dir()
 }
 
 /// Whether two paths name the same file, which need not exist yet.
@@ -85,6 +94,8 @@ mod tests {
             let e = check("-o", &path(bad), &inputs).expect_err(bad).to_string();
             assert!(e.starts_with("-o ") && e.contains("is read from there; name another file"), "{e}");
         }
+        let e = check("-o", Path::new("-"), &inputs).expect_err("no file").to_string();
+        assert_eq!(e, "-o -: this cannot go to standard output; name a file");
         for good in ["c.wav", "model/speech.wav", "model/new.json"] {
             check("-o", &path(good), &inputs).expect(good);
         }

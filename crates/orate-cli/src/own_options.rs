@@ -41,14 +41,97 @@ impl<const CONVERSION: bool> FamilyOptions<CONVERSION> {
     }
 }
 
-/// Each option once, with the names of the families that declare it: all, or those of conversion.
-fn declared(conversion: bool) -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
-    let mut all: Vec<(&OptionSpec, Vec<&str>)> = vec![];
+/// An option, with its declaration by each family that has it, after the family's name.
+struct Declared {
+    /// The declaration that makes the flag and leads its help: of the first family where the option is common,
+    /// else of the first.
+    spec: &'static OptionSpec,
+    all: Vec<(&'static str, &'static OptionSpec)>,
+}
+
+impl Declared {
+    /// The default; families that have another one than the first are named.
+    fn default(&self) -> String {
+        let text = |spec: &OptionSpec| if spec.default.is_empty() { "none" } else { spec.default };
+        if self.all.iter().all(|(_, spec)| spec.default.is_empty()) {
+            return String::new();
+        }
+        let others = self.others(text).into_iter().map(|(names, default)| format!("; {names}: {default}"));
+        format!(" [default: {}{}]", text(self.spec), others.collect::<String>())
+    }
+
+    /// Texts of families that differ from that of `spec`, after the families' names.
+    fn others(&self, text: impl Fn(&OptionSpec) -> &'static str) -> Vec<(String, &'static str)> {
+        let (own, mut others) = (text(self.spec), Vec::<(String, &str)>::new());
+        for (name, text) in self.all.iter().map(|(name, spec)| (name, text(spec))).filter(|(_, t)| *t != own)
+        {
+            match others.iter_mut().find(|(_, other)| *other == text) {
+                Some((names, _)) => names.extend([", ", name]),
+                None => others.push(((*name).to_owned(), text)),
+            }
+        }
+        others
+    }
+
+    /// Short and long help: the first line, and the whole text. Families with another text than the first are
+    /// named.
+    fn help(&self, text: impl Fn(&OptionSpec) -> &'static str) -> [String; 2] {
+        let parts = |text: &str| {
+            let (first, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
+            let rest = rest.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+            (first.trim().trim_end_matches('.').to_owned(), rest.trim().to_owned())
+        };
+        let (mut first, rest) = parts(text(self.spec));
+        let others = self.others(&text);
+        let mut paragraphs = match (&*rest, others.is_empty()) {
+            ("", _) => vec![],
+            (rest, true) => vec![rest.to_owned()],
+            // Of the first family, as paragraphs of others follow or are lacking.
+            (rest, false) => vec![format!("{}: {rest}", self.leading_name())],
+        };
+        let lead = first.clone();
+        for (names, text) in others {
+            let (line, rest) = parts(text);
+            // Only for some models, in brackets at the end.
+            let models = line.strip_prefix(&lead).and_then(|end| end.strip_prefix(" (")?.strip_suffix(')'));
+            let line = match models {
+                _ if line == lead => None,
+                Some(models) => {
+                    first += &format!(" ({names}: {models})");
+                    None
+                }
+                None => Some(line + "."),
+            };
+            let text =
+                line.into_iter().chain((!rest.is_empty()).then_some(rest)).collect::<Vec<_>>().join("\n");
+            if !text.is_empty() {
+                paragraphs.push(format!("{names}: {text}"));
+            }
+        }
+        let first = first + &self.default();
+        paragraphs.insert(0, first.clone());
+        [first, paragraphs.join("\n\n")]
+    }
+
+    /// Name of the family whose declaration leads.
+    fn leading_name(&self) -> &'static str {
+        self.all.iter().find(|(_, spec)| *spec == self.spec).map_or("", |(name, _)| name)
+    }
+}
+
+/// Each option once: all, or those of conversion.
+fn declared(conversion: bool) -> Vec<Declared> {
+    let mut all: Vec<Declared> = vec![];
     for family in families() {
         for spec in family.options.iter().filter(|spec| spec.converts || !conversion) {
-            match all.iter_mut().find(|(known, _)| known.name == spec.name) {
-                Some((_, names)) => names.push(family.name),
-                None => all.push((spec, vec![family.name])),
+            match all.iter_mut().find(|known| known.spec.name == spec.name) {
+                Some(known) => {
+                    if spec.is_common && !known.spec.is_common {
+                        known.spec = spec;
+                    }
+                    known.all.push((family.name, spec));
+                }
+                None => all.push(Declared { spec, all: vec![(family.name, spec)] }),
             }
         }
     }
@@ -58,9 +141,10 @@ fn declared(conversion: bool) -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
 impl<const CONVERSION: bool> clap::Args for FamilyOptions<CONVERSION> {
     fn augment_args(command: Command) -> Command {
         let all = declared(CONVERSION);
-        let args = all.iter().flat_map(|(spec, names)| {
+        let args = all.iter().flat_map(|option| {
+            let names: Vec<&str> = option.all.iter().map(|(name, _)| *name).collect();
             let heading = format!("Speech ({})", names.join(", "));
-            flags(spec).into_iter().map(move |arg| arg.help_heading(heading.clone()))
+            flags(option).into_iter().map(move |arg| arg.help_heading(heading.clone()))
         });
         command.args(args)
     }
@@ -73,7 +157,7 @@ impl<const CONVERSION: bool> clap::Args for FamilyOptions<CONVERSION> {
 impl<const CONVERSION: bool> clap::FromArgMatches for FamilyOptions<CONVERSION> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut all = vec![];
-        for (spec, _) in declared(CONVERSION) {
+        for Declared { spec, .. } in declared(CONVERSION) {
             let value = match takes_value(spec) {
                 true => matches.get_one::<Value>(spec.name).cloned(),
                 false => {
@@ -103,41 +187,33 @@ fn no(spec: &OptionSpec) -> String {
 }
 
 /// Flags of an option.
-fn flags(spec: &'static OptionSpec) -> Vec<Arg> {
-    let flag = |id: String, help: &str| {
+fn flags(option: &Declared) -> Vec<Arg> {
+    let spec = option.spec;
+    let flag = |id: String, [short, all]: [String; 2]| {
         let long = id.replace('_', "-");
-        let [short, all] = help_texts(help, spec.default);
         Arg::new(id).long(long).help(short).long_help(all).hide_short_help(!spec.is_common)
     };
     let (on, off) = (spec.name.to_owned(), no(spec));
+    let help = || option.help(|spec| spec.help);
     if takes_value(spec) {
-        let arg = flag(on, spec.help)
+        let arg = flag(on, help())
             .value_name(spec.value_name)
             .allow_negative_numbers(true)
             .value_parser(|text: &str| spec.parse(text));
         return vec![spec.short.map_or(arg.clone(), |short| arg.short(short))];
     }
     let switch = |arg: Arg| arg.action(ArgAction::SetTrue);
-    let turn_on = || switch(flag(on.clone(), spec.help));
+    let turn_on = || switch(flag(on.clone(), help()));
     match spec.flags {
         Flags::On | Flags::Value => vec![turn_on()],
-        Flags::Off => vec![switch(flag(off, if spec.no_help.is_empty() { spec.help } else { spec.no_help }))],
+        Flags::Off => {
+            let text = |spec: &OptionSpec| if spec.no_help.is_empty() { spec.help } else { spec.no_help };
+            vec![switch(flag(off, option.help(text)))]
+        }
         Flags::Both => {
-            let turn_off = switch(flag(off.clone(), spec.no_help));
+            let turn_off = switch(flag(off.clone(), option.help(|spec| spec.no_help)));
             vec![turn_on().overrides_with(off), turn_off.overrides_with(on.clone())]
         }
-    }
-}
-
-/// Short and long help: the first line and the whole text, each with the default.
-fn help_texts(text: &str, default: &str) -> [String; 2] {
-    let default = if default.is_empty() { String::new() } else { format!(" [default: {default}]") };
-    let mut lines = text.lines().map(str::trim);
-    let first = lines.next().unwrap_or_default().trim_end_matches('.').to_owned() + &default;
-    let rest = lines.collect::<Vec<_>>().join("\n");
-    match rest.trim() {
-        "" => [first.clone(), first],
-        rest => [first.clone(), format!("{first}\n\n{rest}")],
     }
 }
 
@@ -184,9 +260,27 @@ mod tests {
     fn declarations_make_one_flag_each() {
         let command = OwnOptions::augment_args(Command::new("test"));
         command.clone().debug_assert();
-        for (spec, _) in declared(false) {
+        for Declared { spec, .. } in declared(false) {
             let first = spec.help.lines().next().unwrap_or_default().trim();
             assert!((1..=80).contains(&first.chars().count()), "{}: {first}", spec.name);
         }
+    }
+
+    #[test]
+    fn help_names_families_that_differ() {
+        let all = declared(false);
+        let help =
+            |name: &str| all.iter().find(|o| o.spec.name == name).expect("declared").help(|spec| spec.help);
+        let [short, long] = help("steps");
+        assert!(short.starts_with("Denoising steps"), "{short}");
+        assert!(short.ends_with("; Chatterbox: 10; 2 (Turbo, Nano)]"), "{short}");
+        assert!(long.starts_with(&short) && long.contains("\n\nChatterbox: Steps from noise"), "{long}");
+        assert_eq!(
+            help("top_k")[0],
+            "Codes to draw from, the likeliest ones; 0 is all (Chatterbox: Turbo, Nano) \
+             [default: the model's own; Chatterbox: 1000]"
+        );
+        assert!(help("retries")[1].contains("\n\nQwen3-TTS: Only a piece"), "{}", help("retries")[1]);
+        assert!(help("speed")[1].ends_with(" [default: the model's usual rate]"), "{}", help("speed")[1]);
     }
 }

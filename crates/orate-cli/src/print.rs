@@ -125,6 +125,11 @@ pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
     text
 }
 
+/// Formats a number of things: `1 file`, `2 files`.
+pub fn count(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
 /// Formats bytes with a unit: `22.5 MB`.
 pub fn bytes(n: u64) -> String {
     match n {
@@ -175,6 +180,11 @@ mod tests {
         let value = serde_json::json!({ "name": "\u{202e}\x1b\u{9b}\n" });
         assert_eq!(json_text(&value), r#"{"name":"\u202e\u001b\u009b\n"}"#);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json_text(&value)).expect("is JSON"), value);
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "file")), ["0 files", "1 file", "2 files"]);
     }
 
     #[test]

@@ -373,6 +373,9 @@ impl OptionSpec {
             (OptionKind::Whole, Some((least, most))) if most >= u64::MAX as f64 => {
                 format!("a whole number of at least {least}")
             }
+            (_, Some((least, most))) if least == f64::from(f32::MIN_POSITIVE) => {
+                format!("above 0, at most {most}")
+            }
             (_, Some((least, most))) => format!("{least} to {most}"),
             (OptionKind::Whole, None) => "a whole number".to_owned(),
             (OptionKind::Number, None) => "a number".to_owned(),
@@ -562,6 +565,16 @@ mod tests {
         );
         let silent = Options { silence: f32::NAN, ..Default::default() };
         assert_eq!(check(&silent), Err("silence is NaN; choose 0 to 10 seconds".to_owned()));
+    }
+
+    #[test]
+    fn ranges_that_leave_out_zero_say_so() {
+        let range = Some((f64::from(f32::MIN_POSITIVE), 100.0));
+        let spec = OptionSpec { range, ..OptionSpec::new::<f32>("penalty", "Penalty.") };
+        let error = |x: f32| spec.check(&x.into()).expect_err("out of range").to_string();
+        assert_eq!(error(0.0), "penalty is 0; choose above 0, at most 100");
+        assert_eq!(error(101.0), "penalty is 101; choose above 0, at most 100");
+        assert_eq!(spec.check(&f32::MIN_POSITIVE.into()).ok(), Some(()));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Sum {
 /// Tensors of all layers that are alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Name with `*` for each number.
+    /// Name with `*` for each number in which they differ.
     pub name: String,
     /// Tensors.
     pub count: usize,
@@ -132,19 +132,25 @@ impl Inspection {
         in_order
     }
 
-    /// Tensors that matmuls read, those of all layers together.
+    /// Tensors that matmuls read. Tensors of one shape and format whose names differ in numbers are one group.
     pub fn groups(&self) -> Vec<Group> {
-        let mut groups: Vec<Group> = vec![];
+        // By pattern; the name is completed at the end.
+        let mut groups: Vec<(Group, Vec<&str>)> = vec![];
         for t in &self.tensors {
             let Some(matmul) = t.matmul else { continue };
-            let group =
-                Group { name: pattern(&t.name), count: 1, shape: t.shape.clone(), dtype: t.dtype, matmul };
-            match groups.iter_mut().find(|g| Group { count: 1, ..(*g).clone() } == group) {
-                Some(known) => known.count += 1,
-                None => groups.push(group),
+            let name = pattern(&t.name);
+            let group = Group { name, count: 1, shape: t.shape.clone(), dtype: t.dtype, matmul };
+            match groups.iter_mut().find(|(g, _)| Group { count: 1, ..g.clone() } == group) {
+                Some((known, parts)) => {
+                    known.count += 1;
+                    for (part, other) in parts.iter_mut().zip(runs(&t.name)) {
+                        *part = if *part == other { other } else { "*" };
+                    }
+                }
+                None => groups.push((group, runs(&t.name))),
             }
         }
-        groups
+        groups.into_iter().map(|(group, parts)| Group { name: parts.concat(), ..group }).collect()
     }
 
     /// Sums by a property of each tensor.
@@ -186,10 +192,33 @@ fn is_block(dtype: &str) -> bool {
     dtype.starts_with('q') || dtype.starts_with("iq")
 }
 
-/// A name with `*` for each number: like tensors of all layers have one.
+/// A name as runs of digits and of other characters. A component that is a number, such as a layer's, is `*`.
+fn runs(name: &str) -> Vec<&str> {
+    let mut runs = vec![];
+    for (i, part) in name.split('.').enumerate() {
+        if i > 0 {
+            runs.push(".");
+        }
+        match part.bytes().all(|b| b.is_ascii_digit()) {
+            true => runs.push("*"),
+            false => {
+                let mut rest = part;
+                while let Some(first) = rest.chars().next() {
+                    let is_other = |c: char| c.is_ascii_digit() != first.is_ascii_digit();
+                    let (run, after) = rest.split_at(rest.find(is_other).unwrap_or(rest.len()));
+                    runs.push(run);
+                    rest = after;
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// Name with `*` for each number: equal for tensors that may form a group.
 fn pattern(name: &str) -> String {
-    let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    name.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
+    let number = |run: &str| run.starts_with(|c: char| c.is_ascii_digit());
+    runs(name).into_iter().map(|run| if number(run) { "*" } else { run }).collect()
 }
 
 fn tensors(source: &dyn WeightSource) -> Vec<Tensor> {
@@ -339,7 +368,7 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
                 return model(Some(path), look);
             }
             let Some(layout) = orate_models::gguf::detect(&file) else {
-                return Ok(named(gguf(path, &file), look));
+                return Ok(named(path, gguf(path, &file), look));
             };
             match model(Some(path), look) {
                 Ok(found) => return Ok(found),
@@ -370,12 +399,17 @@ pub fn file(path: &Path, look: &Look) -> Result<Inspection> {
             }
         },
     };
-    Ok(named(found, look))
+    Ok(named(path, found, look))
 }
 
-/// A file whose tensors may be of any family.
-fn named(found: Inspection, look: &Look) -> Inspection {
-    Inspection { families: look.families.to_vec(), ..found }
+/// A file of a model's family, if the file or its folder is a model, or else of any.
+fn named(path: &Path, found: Inspection, look: &Look) -> Inspection {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let family_of = |path: &Path| look.families.iter().copied().find(|family| (family.detect)(path));
+    let family = family_of(path).or_else(|| family_of(folder));
+    let knows = |family: &&Family| found.tensors.iter().any(|t| (family.network_of)(&t.name).is_some());
+    let families = family.filter(knows).map_or_else(|| look.families.to_vec(), |family| vec![family]);
+    Inspection { families, ..found }
 }
 
 /// Reads the first bytes of a file, and returns how many there are.
@@ -438,14 +472,28 @@ mod tests {
 
     #[test]
     fn tensors_of_layers_are_one_group() {
-        let cases = [
-            ("net.model.layers.12.mlp.up_proj.weight", "net.model.layers.*.mlp.up_proj.weight"),
-            ("decoder.decoder.1.block.0.alpha", "decoder.decoder.*.block.*.alpha"),
-            ("linear_fc1.weight", "linear_fc1.weight"),
-        ];
-        for (name, expected) in cases {
-            assert_eq!(pattern(name), expected);
-        }
+        let groups = |all: &[(&str, usize)]| {
+            let tensor = |(name, width): &(&str, usize)| Tensor {
+                name: (*name).to_owned(),
+                dtype: "f32",
+                shape: vec![*width],
+                bytes: None,
+                matmul: Some(Precision::F32),
+            };
+            let found = Inspection::of_file(Path::new("a"), "", vec![], all.iter().map(tensor).collect());
+            found.groups().into_iter().map(|g| (g.name, g.count)).collect::<Vec<_>>()
+        };
+        let named = |name: &str, count: usize| (name.to_owned(), count);
+        let up = "net.layers.12.mlp.up_proj.weight";
+        assert_eq!(groups(&[(up, 1)]), [named("net.layers.*.mlp.up_proj.weight", 1)]);
+        assert_eq!(groups(&[("linear_fc1.weight", 1)]), [named("linear_fc1.weight", 1)]);
+        assert_eq!(
+            groups(&[("linear_fc1.weight", 1), ("linear_fc2.weight", 2)]),
+            [named("linear_fc1.weight", 1), named("linear_fc2.weight", 1)],
+            "of other shapes"
+        );
+        let block = ["a.block3.1.conv1d2", "a.block3.2.conv1d3", "a.block4.9.conv1d12"].map(|name| (name, 1));
+        assert_eq!(groups(&block), [named("a.block*.*.conv1d*", 3)]);
     }
 
     #[test]

@@ -6,17 +6,18 @@
 //! | `orate.family`, `general.name`, `orate.weights` | tag of the family, name of the folder, format of blocks |
 //! | `orate.files.{names, offsets, data}` | the small files: configuration, tokenizer, voices |
 //!
-//! Tensors have their official names behind `part/`, and their official shapes. Those of matmuls in the
-//! family's usual scope, and tables of embeddings, are in blocks as far as their rows are whole blocks.
-//! Other matrices and kernels of 32 bits become `f16` where that is exact enough; everything else stays as it
-//! is. A tensor is read, rounded and written piece by piece, so memory does not grow with the model.
+//! Tensors have their official names after `part/`, and their official shapes. Those of matmuls in the
+//! family's usual scope, and tables of embeddings, are in blocks as far as their rows are whole blocks; kernels
+//! of one tap `[N, K, 1]` are then matrices `[N, K]`. Other matrices and kernels of 32 bits become `f16` where
+//! that is exact enough; everything else stays as it is. A tensor is read, rounded and written piece by piece,
+//! so memory does not grow with the model.
 
 use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, Error, Family, ModelError, ModelSource, Precision,
     PrecisionPolicy, Result,
 };
 use orate_cpu::{CpuDevice, Isa, Moments};
-use orate_graph::{DeviceError, Op, name_matches};
+use orate_graph::{DeviceError, Op, Shape, Weight, name_matches};
 use orate_models::{PlaceOptions, gguf};
 use orate_weights::blocks::encode;
 use orate_weights::gguf::{GgufArray, GgufValue};
@@ -51,11 +52,37 @@ pub struct Report {
 }
 
 /// How a tensor is written.
-#[derive(Clone, Copy)]
 struct Plan {
     dtype: DType,
     /// Whether its last two axes are swapped.
     turned: bool,
+    /// Shape in the file.
+    shape: Vec<usize>,
+}
+
+/// Shape of a tensor without axes of extent 1 after the second, so that a kernel of one tap is a matrix.
+fn rows_of(shape: &[usize]) -> &[usize] {
+    let matrix = &shape[..shape.len().min(2)];
+    if shape[matrix.len()..].iter().all(|n| *n == 1) { matrix } else { shape }
+}
+
+/// Name of the tensor `[N, K]` or `[N, K, 1]` whose rows are the columns of a factor `[K, N]`, which may scale
+/// each of them.
+fn columns_of(factor: &Weight) -> Option<&str> {
+    let mut first = None;
+    factor.visit_named(&mut |name, shape| {
+        first.get_or_insert((name, shape.clone()));
+    });
+    let ((name, stored), &[k, n]) = (first?, factor.shape().dims()) else { return None };
+    if *rows_of(stored.dims()) != [n, k] {
+        return None;
+    }
+    let is_matrix = *stored.dims() == [n, k];
+    let tensor = Weight::named(name, stored);
+    let matrix = if is_matrix { tensor } else { tensor.reshape([n, k]) };
+    let (key, scaled) = (factor.key(), format!("({matrix} × "));
+    let is_scaled = key.starts_with(&scaled) && key.ends_with(&format!("{})ᵀ", Shape::from([n, 1])));
+    (is_scaled || key == matrix.transpose().key()).then_some(name)
 }
 
 /// The format called `name`, such as `q4_k`.
@@ -113,7 +140,7 @@ pub fn quantize(
     for op in graphs.iter().flat_map(|g| g.nodes()).map(|node| &node.op) {
         match op {
             Op::MatMul { weight, .. } => {
-                rows.extend(weight.transposed_name().filter(|n| in_scope(n)));
+                rows.extend(columns_of(weight).filter(|n| in_scope(n)));
                 rows.extend(weight.name().filter(|n| in_scope(n) && (packing.is_turned)(n)));
             }
             Op::Embedding { table } => tables.extend(table.name()),
@@ -123,24 +150,31 @@ pub fn quantize(
     let plan = |name: &str| -> Result<Plan> {
         let info = weights.info(name).ok_or_else(|| ModelError::from(weights.missing(name)))?;
         let turned = (packing.is_turned)(name) && info.shape.len() == 2;
-        let width = if turned { info.shape.first() } else { info.shape.last() };
+        let mut shape = info.shape;
+        if turned {
+            shape.swap(0, 1);
+        }
+        let is_matrix = rows.contains(name) && rows_of(&shape).len() == 2;
+        let width = if is_matrix { rows_of(&shape).last() } else { shape.last() };
         let fits = |d: DType| width.is_some_and(|n| n.is_multiple_of(d.block_len()));
         let blocks = [dtype, DType::Q8_0].into_iter().find(|d| d.is_quantized() && fits(*d));
-        let is_matrix = info.shape.len() == 2 && rows.contains(name);
         let wanted = match () {
             () if is_matrix && dtype.is_quantized() => blocks,
             () if is_matrix => Some(dtype),
             () if tables.contains(name) && dtype.is_quantized() && fits(DType::Q8_0) => Some(DType::Q8_0),
             () => None,
         };
-        let axes = info.shape.iter().filter(|n| **n > 1).count();
+        let axes = shape.iter().filter(|n| **n > 1).count();
         let to_half = |name: &str| info.dtype == DType::F32 && axes > 1 && fits_half(weights, name);
         let dtype = match wanted {
             Some(dtype) => dtype,
             None if dtype != DType::F32 && to_half(name) => DType::F16,
             None => info.dtype,
         };
-        Ok(Plan { dtype, turned })
+        if is_matrix && dtype.is_quantized() {
+            shape = rows_of(&shape).to_vec();
+        }
+        Ok(Plan { dtype, turned, shape })
     };
 
     let (mut names, mut ends, mut data) = (vec![], vec![0_u64], vec![]);
@@ -172,11 +206,7 @@ pub fn quantize(
     let mut types = BTreeMap::<_, (usize, u64)>::new();
     let mut calibrated = 0;
     for name in &packing.weights {
-        let Plan { dtype, turned } = plan(name)?;
-        let mut shape = weights.info(name).map(|i| i.shape).unwrap_or_default();
-        if turned {
-            shape.swap(0, 1);
-        }
+        let Plan { dtype, turned, shape } = plan(name)?;
         let count = types.entry(dtype.name()).or_default();
         *count = (count.0 + 1, count.1 + dtype.bytes_for(shape.iter().product()).unwrap_or(0) as u64);
         let full = format!("{}/{name}", (packing.prefix)(name));

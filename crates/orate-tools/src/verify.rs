@@ -64,6 +64,11 @@ impl Report {
         !self.rows.is_empty() && self.rows.iter().all(|r| r.passed)
     }
 
+    /// Whether a tensor was judged by another limit than [`Report::limit`].
+    pub fn has_own_limits(&self) -> bool {
+        self.rows.iter().any(|r| r.passed != self.limit.allows(r.stage, r.error, r.snr))
+    }
+
     /// The tensor with the lowest signal-to-noise ratio.
     pub fn noisiest(&self) -> Option<&Row> {
         let noisier = |a: &&Row, b: &&Row| a.snr.unwrap_or(0.0).total_cmp(&b.snr.unwrap_or(0.0));
@@ -216,5 +221,8 @@ mod tests {
         lower.tensor("case", "decoder", "hidden", &[1.0, 0.9], &[1.0, 1.0]);
         assert!(lower.report.passed() && lower.report.noisiest().is_some());
         assert!(!Collector::new(Limit::Snr(20.0), false, true).report.passed(), "nothing was compared");
+        assert!(!exact.report.has_own_limits() && !lower.report.has_own_limits());
+        exact.verdict("case", "encoder", "embedding", 5e-3, true);
+        assert!(exact.report.has_own_limits());
     }
 }

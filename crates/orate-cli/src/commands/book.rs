@@ -79,7 +79,7 @@ pub fn is_book(args: &say::Args) -> bool {
         return book || plan || restart;
     }
     let extension = output.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
-    let has_chapters = is_folder(output)
+    let has_chapters = outputs::is_folder(output)
         || matches!(extension.as_deref(), Some("m4b" | "m4a")) // these are for books alone
         || matches!(extension.as_deref(), Some("mp3" | "opus" | "ogg")) && others(args).is_empty();
     book || plan || restart || BookFormat::of(file) != BookFormat::Text || has_chapters
@@ -111,11 +111,6 @@ fn others(args: &say::Args) -> Vec<&'static str> {
 /// Whether captions are of the kind that says where in the text each word is.
 fn has_spans(captions: &Path) -> bool {
     captions.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"))
-}
-
-/// Whether an output is a folder for chapters.
-fn is_folder(output: &Path) -> bool {
-    output.as_os_str().to_string_lossy().ends_with(['/', std::path::MAIN_SEPARATOR]) || output.is_dir()
 }
 
 /// Speaks a book, or lists what is left to speak.
@@ -345,7 +340,7 @@ fn target(args: &say::Args) -> anyhow::Result<Target> {
     if path.as_os_str() == "-" {
         return usage("-o -: a book is spoken in parts, which are joined in a file; name one".to_owned());
     }
-    if is_folder(&path) {
+    if outputs::is_folder(&path) {
         let usual = if AudioFormat::Mp3.is_available() { Format::Mp3 } else { Format::Flac };
         let format = args.output.format.unwrap_or(usual);
         // Names an unavailable format, with those that there are.

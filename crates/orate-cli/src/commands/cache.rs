@@ -42,5 +42,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return print::json(&json!({ "path": path, "bytes": bytes, "files": files, "cleared": args.clear }));
     }
     let done = if args.clear { ", deleted" } else { "" };
-    print::out(&format!("{}: {} in {files} files{done}\n", folder.display(), print::bytes(bytes)))
+    let (bytes, files) = (print::bytes(bytes), print::count(files, "file"));
+    print::out(&format!("{}: {bytes} in {files}{done}\n", folder.display()))
 }

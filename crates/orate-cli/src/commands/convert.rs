@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let options = args.own.set(args.voice.options(engine, None, &interrupt)?);
     let speaking = Instant::now();
     let stream = engine.convert_stream(&args.source, &options)?;
-    let speech = delivery.write(stream, &interrupt, speaking)?;
+    let speech = delivery.write(stream, &[], &interrupt, speaking)?;
     let source = args.source.display().to_string();
     let more = json!({ "source": source, "options": args.own.as_json() });
     delivery.report(&speech, &source, more)

@@ -106,7 +106,12 @@ fn as_json(found: &Inspection, with_tensors: bool) -> Value {
 
 fn as_text(found: &Inspection, with_tensors: bool) -> String {
     let mut rows = vec![vec!["  kind".to_owned(), found.kind.clone()]];
-    rows.extend(found.facts.iter().map(|(name, value)| vec![format!("  {name}"), for_people(value)]));
+    rows.extend(found.facts.iter().map(|(name, value)| match value.as_u64() {
+        Some(n) if name.contains("bytes") => {
+            vec![format!("  {}", name.replace("bytes", "memory")), print::bytes(n)]
+        }
+        _ => vec![format!("  {name}"), for_people(value)],
+    }));
     rows.extend(found.probes.iter().map(|p| vec!["  precision probes".to_owned(), p.to_string()]));
     let mut parts = vec![format!("{}\n{}", print::visible(&found.path), print::table(&rows, &[1]))];
     if !found.tensors.is_empty() {

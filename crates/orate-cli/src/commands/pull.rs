@@ -17,7 +17,7 @@ use std::time::Duration;
 Examples:
   orate pull supertonic-3
   orate pull Qwen/Qwen3-TTS-12Hz-0.6B-Base@main
-  orate pull ResembleAI/chatterbox --include 't3_*' --include s3gen.safetensors
+  orate pull Serveurperso/Qwen3-TTS-GGUF --include '*0.6b-base-Q8_0*' --include '*12hz-Q8_0*'
   orate pull chatterbox-turbo --to models/turbo
   HF_ENDPOINT=https://mirror.example orate pull supertonic-2
 

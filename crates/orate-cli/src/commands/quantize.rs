@@ -68,13 +68,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let types: Vec<String> = types
         .into_iter()
-        .map(|(name, (n, bytes))| format!("{name}: {n} tensors, {:.1} MB", bytes as f64 / 1e6))
+        .map(|(name, (n, bytes))| {
+            format!("{name}: {}, {:.1} MB", print::count(n, "tensor"), bytes as f64 / 1e6)
+        })
         .collect();
-    let lines = [
+    let mut lines = vec![
         format!("{}  {:.1} MB", args.output.display(), bytes as f64 / 1e6),
         format!("  {}", types.join("\n  ")),
         format!("  files: {}", files.join(", ")),
-        String::new(),
     ];
-    print::out(&lines.join("\n"))
+    if args.calibrate.is_some() {
+        lines.push(format!("  calibrated: {}", print::count(calibrated, "tensor")));
+    }
+    print::out(&(lines.join("\n") + "\n"))
 }

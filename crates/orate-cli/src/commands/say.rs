@@ -46,7 +46,7 @@ pub struct Args {
 
     /// Write sound while it is made, as to a pipe
     ///
-    /// Runaway speech (looping or endless) is then not retried, as part of it has been written.
+    /// Once part of a piece was written, it is not retried after runaway generation (looping or endless).
     #[arg(long, hide_short_help = true)]
     pub stream: bool,
 
@@ -197,6 +197,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         options.finish = Finish::NONE;
     }
     let script = args.speech.script(&text)?;
+    let warnings = script.as_ref().map_or_else(Vec::new, |s| cast::warnings(&args.speech.cast, s));
     let speaking = Instant::now();
     let stream = match &script {
         None => engine.stream(&text, &options)?,
@@ -211,7 +212,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.captions.is_none() {
         drop(std::mem::take(&mut text)); // it may be a book
     }
-    let speech = delivery.write(stream, &interrupt, speaking)?;
+    let speech = delivery.write(stream, &warnings, &interrupt, speaking)?;
     if let Some(path) = &args.captions {
         write_captions(path, &speech.words, &speech.marks, &text)?;
     }

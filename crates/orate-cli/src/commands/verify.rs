@@ -85,9 +85,13 @@ fn as_text(report: &Report) -> String {
     if let Some((row, snr)) = report.noisiest().and_then(|r| Some((r, r.snr?))) {
         text.push_str(&format!(", noisiest {snr:.1} dB ({}/{})", row.case, row.tensor));
     }
+    let limit = match report.has_own_limits() {
+        true => format!("their limits (usually {})", report.limit),
+        false => report.limit.to_string(),
+    };
     match failed {
-        0 => text.push_str(&format!("; all within {}\n", report.limit)),
-        n => text.push_str(&format!("; {n} past {}\n", report.limit)),
+        0 => text.push_str(&format!("; all within {limit}\n")),
+        n => text.push_str(&format!("; {n} past {limit}\n")),
     }
     text
 }

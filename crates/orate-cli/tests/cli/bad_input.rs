@@ -172,7 +172,11 @@ fn outputs_that_cannot_be_written() {
     say("folder.wav", &[]).fails(1, &["folder.wav: cannot create", "this is a folder"]);
     say("folder.wav", &["--format", "raw"]).fails(1, &["folder.wav: cannot create", "this is a folder"]);
     say(".", &[]).fails(2, &["-o .: this is a folder", "speech.wav"]);
-    say("a.m4a", &[]).fails(2, &["a.m4a", ".wav, .flac", "--format"]);
+    say("new/", &[]).fails(2, &["-o new/: this is a folder", "new/speech.wav"]);
+    let for_books = " is for books (`orate say --file BOOK`); otherwise use the extension .wav, .flac";
+    for path in ["a.m4a", "a.M4B"] {
+        say(path, &[]).fails(2, &[path, for_books, "--format"]);
+    }
     say("a", &[]).fails(2, &["-o a:", "--format"]);
     if !cfg!(feature = "aac") {
         say("a.wav", &["--format", "aac"])

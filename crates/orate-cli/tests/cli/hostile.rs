@@ -71,11 +71,12 @@ fn no_output_takes_the_place_of_an_input() {
     folder.copy_model(&tiny(2));
     folder.write("speech.wav", "a recording");
     folder.write("text.wav", "Hello.");
+    folder.write("text.png", "Hello.");
     let f1 = "model/voice_styles/F1.json";
     let cases: [(&[&str], &str); 8] = [
         (&["say", "Hello.", "--reference", "speech.wav"], "-o speech.wav: the recording"),
         (&["say", "-f", "text.wav", "-o", "./text.wav"], "-o ./text.wav: the text"),
-        (&["say", "-f", "text.wav", "--plot", "text.wav"], "--plot text.wav: the text"),
+        (&["say", "-f", "text.png", "--plot", "text.png"], "--plot text.png: the text"),
         (
             &["say", "Hm.", "--model", "voice.gguf", "-o", "voice.gguf", "--format", "raw"],
             "-o voice.gguf: the model",

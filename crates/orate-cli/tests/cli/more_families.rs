@@ -99,6 +99,7 @@ fn what_cannot_be_converted() {
     write("none.wav", &[]);
     folder.write("empty.wav", "");
     folder.write("text.wav", "no sound");
+    folder.write("tone.png", folder.read("tone.wav"));
     let mut bytes = folder.read("tone.wav");
     let last = bytes.len() - 4;
     bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
@@ -114,7 +115,7 @@ fn what_cannot_be_converted() {
         ("nan.wav", 1, &[], &["nan.wav: sample 7999 is NaN"]),
         ("tone.wav", 2, &["-o", "tone.wav"], &["-o tone.wav: the source is read from there"]),
         ("tone.wav", 2, &["--reference", "nan.wav", "-o", "nan.wav"], &["the recording is read from there"]),
-        ("tone.wav", 2, &["--plot", "tone.wav"], &["--plot tone.wav: the source is read from there"]),
+        ("tone.png", 2, &["--plot", "tone.png"], &["--plot tone.png: the source is read from there"]),
         ("tone.wav", 2, &["--volume", "2"], &["volume is 2; choose 0 to 1"]),
         ("tone.wav", 2, &["--voice", "bob"], &["unknown voice `bob`"]),
         ("tone.wav", 2, &["--speed", "1"], &["--speed"]),

@@ -183,6 +183,11 @@ fn a_model_in_one_file_is_pulled_and_speaks() {
     folder.write("a.txt", b"Hi.");
     assert!(calibrate("q4_0", "a.txt").ok().json()["calibrated_tensors"].as_u64() > Some(4));
     say("d.gguf", "d.wav");
+    let args = ["quantize", "--model", model, "--weights", "q4_0", "--calibrate", "a.txt", "-o"];
+    let run = folder.orate(&[&args[..], &["d.gguf"]].concat()).ok();
+    assert!(run.text().contains("\n  calibrated: ") && run.text().ends_with(" tensors\n"), "{}", run.text());
+    folder.orate(&[&args[..], &["-"]].concat()).fails(2, &["-o -: ", "name a file"]);
+    assert!(!folder.path("-").exists());
 }
 
 #[test]

@@ -270,6 +270,12 @@ fn a_dialogue_has_voices_of_several_models() {
         folder.orate(&[&["say", "-o", "b.wav"], args].concat()).fails(status, words);
     }
     assert!(!folder.path("b.wav").exists());
+    let cast = ["say", "-o", "c.wav", "--tags", "[voice:ann] Hello", "--cast", &ann, "--cast", "bbo=F1"];
+    let run = folder.orate(&cast).ok();
+    assert!(run.stderr.contains("warning: --cast bbo: the text has no voice `bbo`"), "{}", run.stderr);
+    assert!(!run.stderr.contains("--cast ann"), "{}", run.stderr);
+    let json = folder.orate(&[&cast[..], &["--json"]].concat()).ok().json();
+    assert_eq!(json["warnings"][0], "--cast bbo: the text has no voice `bbo`");
 }
 
 #[test]
@@ -298,14 +304,17 @@ fn a_picture_can_be_drawn() {
     let folder = Folder::new();
     folder.orate(&["say", "Hello.", "-o", "a.wav", "--plot", "a.png"]).ok();
     assert!(folder.read("a.png").starts_with(b"\x89PNG\r\n\x1a\n"));
-    let absolute = folder.path("a.wav");
-    for (sound, picture) in [("b.wav", "b.wav"), ("b.wav", "./b.wav"), ("a.wav", absolute.to_str().unwrap())]
-    {
-        let run = folder.orate(&["say", "Hello.", "-o", sound, "--plot", picture]);
-        run.fails(2, &["--plot", "the sound is written there", "name another file"]);
+    let absolute = folder.path("a.png");
+    for picture in ["a.png", "./a.png", absolute.to_str().unwrap()] {
+        let args = ["say", "Hello.", "-o", "a.png", "--format", "raw", "--plot", picture];
+        folder.orate(&args).fails(2, &["--plot", "the sound is written there", "name another file"]);
     }
     let run = folder.orate(&["say", "Hello.", "-o", "b.wav", "--plot", "missing/b.png"]);
     run.fails(1, &["missing/b.png", "cannot create this file"]);
+    for picture in ["b.jpg", "b", "-"] {
+        let run = folder.orate(&["say", "Hello.", "-o", "b.wav", "--plot", picture]);
+        run.fails(2, &["--plot", "name a file that ends in .png"]);
+    }
     assert_eq!(folder.files(), ["a.png", "a.wav"], "found out before anything was spoken");
 }
 

@@ -1,7 +1,7 @@
 //! All commands but `say`.
 
 use crate::util::{Folder, finish, repository, tiny};
-use orate_testing::checkpoints::{write_qwen3_tts, write_random_qwen3_tts};
+use orate_testing::checkpoints::{write_chatterbox, write_qwen3_tts, write_random_qwen3_tts};
 use orate_weights::{GgufFile, WeightSource, voice_pack};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -172,6 +172,8 @@ fn devices_and_caches_are_listed() {
     folder.write("kernels/mine.txt", "not ours");
     let shown: Value = serde_json::from_slice(&cache(&["--json"]).stdout).expect("JSON");
     assert_eq!((&shown["bytes"], &shown["files"]), (&json!(14), &json!(1)));
+    let text = String::from_utf8(cache(&[]).stdout).expect("UTF-8");
+    assert!(text.ends_with("kernels: 14 B in 1 file\n"), "{text}");
     assert!(cache(&["--clear"]).status.success());
     assert!(!folder.path("kernels/cuda/a.cubin").exists());
     assert!(folder.path("kernels/cuda/b.cubin").exists() && folder.path("kernels/mine.txt").exists());
@@ -242,6 +244,8 @@ fn qwen3_models_are_inspected() {
     {
         assert!(run.text().contains(part), "{part}: {}", run.text());
     }
+    let memory = run.text().lines().find(|line| line.starts_with("  memory of 20 seconds of speech "));
+    assert!(memory.is_some_and(|line| line.ends_with(" MB")), "{}", run.text());
     // Formats of all weights under the policy: grouped in text, one by one in JSON.
     let json = folder.orate(&["inspect", "base", "--weights", "q8_0", "--tensors", "--json"]).ok().json();
     let matmul = |name: &str| {
@@ -330,6 +334,12 @@ fn single_files_are_inspected() {
         "{json}"
     );
     assert!(json["networks"]["vocoder"]["parameters"].as_u64().unwrap() > 1000, "{json}");
+
+    // Other families have networks of the same names.
+    write_chatterbox(&folder.path("en"), "en", "tiny").unwrap();
+    let json = inspect(&folder.path("en/s3gen.safetensors"));
+    let has = |name: &str| json["networks"].get(name).is_some();
+    assert!(has("speaker encoder") && !has("speaker_encoder"), "the name of Chatterbox: {json}");
 
     let json = inspect(&tiny(2).join("golden.safetensors"));
     assert_eq!(json["kind"], "safetensors");

@@ -56,6 +56,38 @@ fn one_file_speaks_as_its_folder() {
     }
 }
 
+/// Matrices and 1×1 convolutions, scaled ones too, are blocks in the file.
+#[test]
+fn kernels_of_one_tap_become_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.gguf");
+    let supertonic = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic/golden/tiny3");
+    quantize(FAMILIES, &supertonic, DType::Q8_0, None, &file).expect("writes");
+    let look = Look {
+        codec: None,
+        families: FAMILIES,
+        device: None,
+        precision: PrecisionChoice::default(),
+        kv: CacheFormat::F32.into(),
+    };
+    let mut blocks = [("pwconv1", 0), ("pwconv2", 0)];
+    for t in inspect::model(Some(&file), &look).expect("opens").tensors {
+        let is_wide = matches!(t.shape[..], [_, k] | [_, k, 1] if k % 32 == 0);
+        if t.matmul.is_some() && is_wide {
+            assert_eq!(t.dtype, "q8_0", "{} {:?}", t.name, t.shape);
+            blocks.iter_mut().for_each(|(name, n)| *n += usize::from(t.name.contains(*name)));
+        }
+    }
+    assert_eq!(blocks, [("pwconv1", 3), ("pwconv2", 2)]);
+    let options = EngineOptions {
+        model: ModelSource::Path(file),
+        device: DeviceChoice::Cpu,
+        precision: orate::PrecisionPolicy::uniform(Precision::Q8_0).into(),
+        ..Default::default()
+    };
+    assert!(speak(&Engine::with_options(options).expect("opens")).iter().all(|x| x.is_finite()));
+}
+
 /// What meets large inputs is rounded more exactly, and the file speaks.
 #[test]
 fn calibrated_files_speak() {
