@@ -228,6 +228,25 @@ impl Weight {
         }
     }
 
+    /// The name of the tensor `[N, K]`, or `[N, K, 1]` as a convolution of one tap has it, whose rows are the
+    /// columns of this matrix `[K, N]`, each of which may be multiplied by a number.
+    pub fn columns_name(&self) -> Option<&str> {
+        let (Kind::Transpose, [rows]) = (&self.0.kind, &self.0.parts[..]) else { return None };
+        let &[n, k] = rows.shape().dims() else { return None };
+        let mut rows = rows;
+        if let (Kind::Mul, [matrix, factors]) = (&rows.0.kind, &rows.0.parts[..])
+            && (matrix.shape(), factors.shape().dims()) == (rows.shape(), &[n, 1])
+        {
+            rows = matrix;
+        }
+        if let (Kind::Reshape, [kernel]) = (&rows.0.kind, &rows.0.parts[..])
+            && *kernel.shape().dims() == [n, k, 1]
+        {
+            rows = kernel;
+        }
+        rows.name()
+    }
+
     /// The first tensor name in the expression, for labels.
     pub fn first_name(&self) -> Option<&str> {
         self.name().or_else(|| self.0.parts.iter().find_map(Weight::first_name))
@@ -649,6 +668,18 @@ mod tests {
     fn unit_axes_reshape_without_a_copy() {
         let t = Tensor::new([2, 3, 1], vec![1., 2., 3., 4., 5., 6.]).reshape([2, 3].into()).transpose();
         assert_eq!((t.strides.as_slice(), t.shape.dims()), (&[1, 3][..], &[3, 2][..]));
+    }
+
+    #[test]
+    fn columns_of_matrices_have_the_name_of_their_tensor() {
+        let (matrix, kernel) = (Weight::named("m", [3, 2]), Weight::named("k", [3, 2, 1]));
+        let rows = |w: &Weight| w.reshape([3, 2]);
+        let scaled = rows(&kernel).mul(&Weight::named("scale", [3, 1]));
+        let all = [matrix.transpose(), rows(&kernel).transpose(), scaled.transpose()];
+        assert_eq!(all.each_ref().map(Weight::columns_name), [Some("m"), Some("k"), Some("k")]);
+        let taps = Weight::named("taps", [3, 1, 2]);
+        let others = [matrix.clone(), rows(&taps).transpose(), matrix.mul(&matrix).transpose()];
+        assert_eq!(others.each_ref().map(Weight::columns_name), [None; 3]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use orate::{
     PrecisionPolicy, Result,
 };
 use orate_cpu::{CpuDevice, Isa, Moments};
-use orate_graph::{DeviceError, Op, Shape, Weight, name_matches};
+use orate_graph::{DeviceError, Op, name_matches};
 use orate_models::{PlaceOptions, gguf};
 use orate_weights::blocks::encode;
 use orate_weights::gguf::{GgufArray, GgufValue};
@@ -64,25 +64,6 @@ struct Plan {
 fn rows_of(shape: &[usize]) -> &[usize] {
     let matrix = &shape[..shape.len().min(2)];
     if shape[matrix.len()..].iter().all(|n| *n == 1) { matrix } else { shape }
-}
-
-/// Name of the tensor `[N, K]` or `[N, K, 1]` whose rows are the columns of a factor `[K, N]`, which may scale
-/// each of them.
-fn columns_of(factor: &Weight) -> Option<&str> {
-    let mut first = None;
-    factor.visit_named(&mut |name, shape| {
-        first.get_or_insert((name, shape.clone()));
-    });
-    let ((name, stored), &[k, n]) = (first?, factor.shape().dims()) else { return None };
-    if *rows_of(stored.dims()) != [n, k] {
-        return None;
-    }
-    let is_matrix = *stored.dims() == [n, k];
-    let tensor = Weight::named(name, stored);
-    let matrix = if is_matrix { tensor } else { tensor.reshape([n, k]) };
-    let (key, scaled) = (factor.key(), format!("({matrix} × "));
-    let is_scaled = key.starts_with(&scaled) && key.ends_with(&format!("{})ᵀ", Shape::from([n, 1])));
-    (is_scaled || key == matrix.transpose().key()).then_some(name)
 }
 
 /// The format called `name`, such as `q4_k`.
@@ -140,7 +121,7 @@ pub fn quantize(
     for op in graphs.iter().flat_map(|g| g.nodes()).map(|node| &node.op) {
         match op {
             Op::MatMul { weight, .. } => {
-                rows.extend(columns_of(weight).filter(|n| in_scope(n)));
+                rows.extend(weight.columns_name().filter(|n| in_scope(n)));
                 rows.extend(weight.name().filter(|n| in_scope(n) && (packing.is_turned)(n)));
             }
             Op::Embedding { table } => tables.extend(table.name()),
