@@ -43,8 +43,8 @@ impl<const CONVERSION: bool> FamilyOptions<CONVERSION> {
 
 /// An option, with its declaration by each family that has it, after the family's name.
 struct Declared {
-    /// The declaration that makes the flag and leads its help: of the first family where the option is common,
-    /// else of the first.
+    /// The declaration that makes the flag and leads its help: of the first family where the option is
+    /// common, else of the first.
     spec: &'static OptionSpec,
     all: Vec<(&'static str, &'static OptionSpec)>,
 }

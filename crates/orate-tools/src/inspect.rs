@@ -132,7 +132,7 @@ impl Inspection {
         in_order
     }
 
-    /// Tensors that matmuls read. Tensors of one shape and format whose names differ in numbers are one group.
+    /// Tensors that matmuls read. Those of one shape and format whose names differ in numbers are one group.
     pub fn groups(&self) -> Vec<Group> {
         // By pattern; the name is completed at the end.
         let mut groups: Vec<(Group, Vec<&str>)> = vec![];

@@ -7,10 +7,10 @@
 //! | `orate.files.{names, offsets, data}` | the small files: configuration, tokenizer, voices |
 //!
 //! Tensors have their official names after `part/`, and their official shapes. Those of matmuls in the
-//! family's usual scope, and tables of embeddings, are in blocks as far as their rows are whole blocks; kernels
-//! of one tap `[N, K, 1]` are then matrices `[N, K]`. Other matrices and kernels of 32 bits become `f16` where
-//! that is exact enough; everything else stays as it is. A tensor is read, rounded and written piece by piece,
-//! so memory does not grow with the model.
+//! family's usual scope, and tables of embeddings, are in blocks as far as their rows are whole blocks;
+//! kernels of one tap `[N, K, 1]` are then matrices `[N, K]`. Other matrices and kernels of 32 bits become
+//! `f16` where that is exact enough; everything else stays as it is. A tensor is read, rounded and written
+//! piece by piece, so memory does not grow with the model.
 
 use orate::{
     CacheFormat, DeviceChoice, Engine, EngineOptions, Error, Family, ModelError, ModelSource, Precision,
