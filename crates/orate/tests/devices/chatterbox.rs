@@ -9,11 +9,13 @@ use orate::{
     Audio, Cancel, Chunk, DeviceChoice, Engine, EngineOptions, Error, ModelSource, Options, Precision,
 };
 use orate_graph::{BufferKind, DType, Graph, Memory, Plan};
+use orate_models::Loader;
 use orate_models::chatterbox::flow_encoder::{CODE_LENGTHS, FRAME_LENGTHS, Rows};
 use orate_models::chatterbox::{Files, estimator, flow_encoder, t3, vocoder};
 use orate_models::decoding::SHARED;
 use orate_testing::checkpoints::write_chatterbox_as;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const TEXT: &str = "Hello there.";
 
@@ -242,6 +244,48 @@ fn bench_of_the_vocoder() {
                 (0..rows).for_each(|row| memory.set_index(&vocoder::noise_seed(row), row as u64));
             };
             bench(&format!("{}: a vocoder of {rows}", device.describe()), &*device, graph, start);
+        }
+    }
+}
+
+/// What speech of a number of frames that nobody had costs the vocoder: a plan, and a first run.
+#[test]
+#[ignore = "timing; run with --ignored --nocapture"]
+fn bench_of_new_lengths() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_chatterbox_as(folder.path(), "turbo", "full", DType::BF16).expect("the folder is writable");
+    let files = Files::open(folder.path()).expect("opens");
+    for device in devices() {
+        let device = open_device(device, Precision::Bf16);
+        let on_device = device.open(Arc::new(Loader(files.weights.clone())));
+        let mut memory = device.memory();
+        for frames in [200, 201, 202, 203, 260, 201] {
+            let begun = Instant::now();
+            let ms = |from: Instant| from.elapsed().as_secs_f64() * 1e3;
+            let mut graph = Graph::new("vocoder");
+            let source = vocoder::Source::Seeded { before: 0 };
+            vocoder::build(&mut graph, &*files.weights, &files.s3gen.vocoder, [1, frames], source)
+                .expect("consistent");
+            let plan = Plan::compile(graph, &*device).expect("all ops have kernels");
+            let planned = ms(begun);
+            let plan = on_device.load(plan).expect("weights are there");
+            let loaded = ms(begun);
+            for b in plan.plan().buffers().iter().filter(|b| b.kind == BufferKind::Input) {
+                memory.write_f32(&b.name, &b.shape, &vec![0.1; b.shape.len()]).expect("fits");
+            }
+            memory.set_index(&vocoder::noise_seed(0), 1);
+            let mut run = || {
+                let begun = Instant::now();
+                plan.run(&mut *memory).expect("runs");
+                memory.wait().expect("done");
+                ms(begun)
+            };
+            let [first, second, third] = [(); 3].map(|()| run());
+            println!(
+                "{}: {frames} frames: plan {planned:.1} ms, loading {:.1}, runs {first:.1} {second:.1} {third:.1}",
+                device.describe(),
+                loaded - planned
+            );
         }
     }
 }
