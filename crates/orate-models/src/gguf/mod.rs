@@ -521,7 +521,7 @@ fn beside(main: &Part, wanted: Role) -> Result<Part, ModelError> {
                 family: family_name(main.layout.family),
                 path: main.path.clone(),
                 files: vec![format!("the file of its {}", wanted.name())],
-                advice: "put that GGUF file beside it, or name it with --codec where a command has that option",
+                advice: "put that GGUF file beside it, or name it with --codec, if the command has it",
             },
         }),
         1 => found.remove(0).whole(),

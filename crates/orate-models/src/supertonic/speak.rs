@@ -70,8 +70,8 @@ pub(super) struct Pieces {
     sizes: Vec<Size>,
 }
 
-/// A piece whose samples are all below this is as good as silent: -34 dBFS. The built-in voice reaches 0.08
-/// and more in all but a few of such words, and those stay below 0.05.
+/// A piece whose samples are all below this is as good as silent: -34 dBFS. Of 350 readings of single words
+/// by the built-in voice, at speeds 1 to 2, 21 stay below it, and the others reach 0.04 and more.
 const SILENT: f32 = 0.02;
 
 /// A piece to speak.

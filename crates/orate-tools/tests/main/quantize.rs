@@ -56,6 +56,16 @@ fn one_file_speaks_as_its_folder() {
     }
 }
 
+fn look() -> Look {
+    Look {
+        codec: None,
+        families: FAMILIES,
+        device: None,
+        precision: PrecisionChoice::default(),
+        kv: CacheFormat::F32.into(),
+    }
+}
+
 /// Matrices and 1×1 convolutions, scaled ones too, are blocks in the file.
 #[test]
 fn kernels_of_one_tap_become_blocks() {
@@ -63,15 +73,8 @@ fn kernels_of_one_tap_become_blocks() {
     let file = folder.path().join("a.gguf");
     let supertonic = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/supertonic/golden/tiny3");
     quantize(FAMILIES, &supertonic, DType::Q8_0, None, &file).expect("writes");
-    let look = Look {
-        codec: None,
-        families: FAMILIES,
-        device: None,
-        precision: PrecisionChoice::default(),
-        kv: CacheFormat::F32.into(),
-    };
     let mut blocks = [("pwconv1", 0), ("pwconv2", 0)];
-    for t in inspect::model(Some(&file), &look).expect("opens").tensors {
+    for t in inspect::model(Some(&file), &look()).expect("opens").tensors {
         let is_wide = matches!(t.shape[..], [_, k] | [_, k, 1] if k % 32 == 0);
         if t.matmul.is_some() && is_wide {
             assert_eq!(t.dtype, "q8_0", "{} {:?}", t.name, t.shape);
@@ -146,14 +149,7 @@ fn wide_rows_get_the_format_that_was_asked_for() {
     let policy = engine.precision();
     assert!([Precision::Q4K, Precision::Q8_0].iter().all(|p| policy.formats().contains(p)), "{policy}");
     assert!(speak(&engine).iter().all(|x| x.is_finite()));
-    let look = Look {
-        codec: None,
-        families: FAMILIES,
-        device: None,
-        precision: PrecisionChoice::default(),
-        kv: CacheFormat::F32.into(),
-    };
-    let found = inspect::model(Some(&file), &look).expect("opens");
+    let found = inspect::model(Some(&file), &look()).expect("opens");
     // Whatever is not cut into parts.
     let is_whole = |name: &str| !name.contains("time_embed_mixer");
     for t in found.tensors.iter().filter(|t| t.dtype == "q4_K" && is_whole(&t.name)) {

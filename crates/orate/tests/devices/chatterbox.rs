@@ -282,7 +282,7 @@ fn bench_of_new_lengths() {
             };
             let [first, second, third] = [(); 3].map(|()| run());
             println!(
-                "{}: {frames} frames: plan {planned:.1} ms, loading {:.1}, runs {first:.1} {second:.1} {third:.1}",
+                "{}: {frames} frames: plan {planned:.1} ms, load {:.1}, runs {first:.1} {second:.1} {third:.1}",
                 device.describe(),
                 loaded - planned
             );
