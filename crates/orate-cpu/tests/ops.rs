@@ -4,8 +4,8 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{DType, Device, Graph, Op, Plan, Precision, PrecisionPolicy, Weight};
 use orate_testing::{
     OnDevice, ReferenceDevice, check_all, check_clearing, check_compact_rows, check_copies, check_extensions,
-    check_foreign_copy, check_later_reads, check_stored_blocks, check_stored_layer, op_cases,
-    tolerance::of_rounded_attention,
+    check_foreign_copy, check_later_reads, check_shared_reads, check_stored_blocks, check_stored_layer,
+    op_cases, tolerance::of_rounded_attention,
 };
 
 #[test]
@@ -109,6 +109,7 @@ fn a_format_of_gpus_is_refused() {
 fn memory_is_copied() {
     let device = CpuDevice::new(1, Isa::PORTABLE).expect("starts");
     check_copies(&device);
+    check_shared_reads(&device);
     check_extensions(&device);
     check_compact_rows(&device);
     check_later_reads(&device);

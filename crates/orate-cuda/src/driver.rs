@@ -419,6 +419,8 @@ pub(crate) struct Pinned {
 
 // SAFETY: it owns its memory.
 unsafe impl Send for Pinned {}
+// SAFETY: it is only read by shared references.
+unsafe impl Sync for Pinned {}
 
 /// Minimum size of pinned memory, in bytes. Freeing it synchronizes the device, so it should rarely grow.
 const LEAST_PINNED: usize = 1 << 18;

@@ -661,6 +661,10 @@ impl Unit {
 
 /// Runs `work` for every index below `n` on several threads and returns the results in order.
 pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    if n == 0 {
+        // To count processors takes longer than what asks for it.
+        return vec![];
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
     let next = AtomicUsize::new(0);
     let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {

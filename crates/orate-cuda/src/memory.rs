@@ -4,15 +4,13 @@ use crate::copies::{self, Move};
 use crate::driver::{DeviceBuffer, DevicePointer, Event, ExecutableGraph, Pinned, Stream};
 use crate::lower::Addresses;
 use crate::shared::Core;
-use orate_graph::{Counters, DType, DeviceError, Memory, Part, Pending, Shape, Ticket, extended, fitting};
+use orate_graph::{
+    Counters, DType, DeviceError, Memory, Part, Pending, Shape, SharedFloats, Ticket, extended, fitting,
+};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-/// Most memories that are alive where work is recorded as a graph at once: those of a caller or two.
-const FEW_MEMORIES: usize = 6;
 
 /// Sizes of buffers are multiples of this.
 const ALIGNMENT: usize = 1024;
@@ -59,6 +57,19 @@ struct Later {
     shape: Shape,
 }
 
+/// Floats that were copied to the host for others to read.
+struct Given {
+    pinned: Pinned,
+    floats: usize,
+}
+
+impl AsRef<[f32]> for Given {
+    fn as_ref(&self) -> &[f32] {
+        // SAFETY: `read_shared` gives it out when so many were copied.
+        unsafe { self.pinned.floats(self.floats) }
+    }
+}
+
 /// See [`Memory`].
 pub(crate) struct CudaMemory {
     pub core: Arc<Core>,
@@ -73,6 +84,8 @@ pub(crate) struct CudaMemory {
     /// Addresses for the run being started; kept here, so that a run allocates nothing.
     pub addresses: Addresses,
     pinned: Pinned,
+    /// What [`Memory::read_shared`] gave out, and others may still have.
+    given: Vec<Arc<Given>>,
     /// Whether a thread sleeps while it reads: many wait next to the few whose work is always urgent. Then
     /// the event on which it sleeps, once there is one.
     sleeps: bool,
@@ -86,7 +99,6 @@ pub(crate) struct CudaMemory {
 impl CudaMemory {
     pub fn new(core: &Arc<Core>, urgent: bool) -> Self {
         let context = &core.context;
-        core.memories.fetch_add(1, Ordering::Relaxed);
         CudaMemory {
             core: core.clone(),
             urgent,
@@ -102,6 +114,7 @@ impl CudaMemory {
             graphs: vec![],
             addresses: Addresses::default(),
             pinned: Pinned::empty(context),
+            given: vec![],
             sleeps: !urgent,
             done: None,
             reached: None,
@@ -265,8 +278,8 @@ impl CudaMemory {
     }
 
     /// Runs work that was given its addresses. What runs `again` is recorded as a graph, and so is what has
-    /// run at these addresses before. With many callers, other work starts its kernels one by one: to record
-    /// it takes longer, and the driver lets one thread at a time do it.
+    /// run at these addresses before. Other work starts its kernels one by one: to record it takes longer,
+    /// and the driver lets one thread at a time do it.
     pub fn launch(
         &mut self,
         (plan, what): (&str, Recording),
@@ -276,8 +289,7 @@ impl CudaMemory {
     ) -> Result<(), DeviceError> {
         self.stream()?;
         let found = self.graphs.iter().position(|g| g.what == what && g.addresses == *addresses);
-        let is_quiet = self.core.memories.load(Ordering::Relaxed) <= FEW_MEMORIES;
-        let records = found.is_some() || again || is_quiet;
+        let records = found.is_some() || again;
         let mut known = match found {
             Some(i) => self.graphs.remove(i),
             None => {
@@ -354,7 +366,6 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        self.core.memories.fetch_sub(1, Ordering::Relaxed);
         // Nothing may be freed while it is in use; a lost device uses nothing.
         for stream in self.streams.iter().flatten() {
             let _ = stream.synchronize();
@@ -401,6 +412,27 @@ impl Memory for CudaMemory {
         out.clear();
         out.extend_from_slice(floats);
         Ok(shape)
+    }
+
+    fn read_shared(&mut self, name: &str) -> Result<(Shape, SharedFloats), DeviceError> {
+        let (from, _, shape) = self.readable(name, Some(DType::F32))?;
+        let (floats, bytes) = (shape.len(), 4 * shape.len());
+        self.stream()?;
+        let i = self.given.iter_mut().position(|given| Arc::get_mut(given).is_some());
+        let i = i.unwrap_or_else(|| {
+            self.given.push(Arc::new(Given { pinned: Pinned::empty(&self.core.context), floats: 0 }));
+            self.given.len() - 1
+        });
+        let given = Arc::get_mut(&mut self.given[i]).expect("nobody else has it");
+        self.counters.allocations += u64::from(given.pinned.bytes() < bytes);
+        let stream = self.streams[usize::from(self.urgent)].as_ref().expect("made above");
+        given.floats = 0;
+        // SAFETY: the buffer has the elements of its shape.
+        unsafe { stream.download(from, &mut given.pinned, bytes, self.done.as_ref())? };
+        given.floats = floats;
+        self.counters.read_backs += 1;
+        self.counters.bytes_down += bytes as u64;
+        Ok((shape, self.given[i].clone()))
     }
 
     fn read_i32(&mut self, name: &str, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
@@ -608,7 +640,8 @@ impl Memory for CudaMemory {
 
     fn bytes(&self) -> usize {
         let buffers: usize = self.buffers.values().map(|b| b.buffer.bytes()).sum();
-        buffers + self.arena.bytes() + self.pinned.bytes()
+        let given: usize = self.given.iter().map(|given| given.pinned.bytes()).sum();
+        buffers + self.arena.bytes() + self.pinned.bytes() + given
     }
 
     fn shrink_to(&mut self, bytes: usize) {
@@ -621,6 +654,7 @@ impl Memory for CudaMemory {
             self.buffers.clear();
             self.arena = DeviceBuffer::empty(&self.core.context);
             self.pinned.release();
+            self.given.clear();
             self.later.clear();
         }
     }

@@ -4,7 +4,7 @@ use crate::driver::{Context, Driver};
 use crate::machine_code::Kernels;
 use orate_graph::PrecisionPolicy;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parts of the device that models, executables and memories share.
 pub(crate) struct Core {
@@ -12,14 +12,12 @@ pub(crate) struct Core {
     pub context: Arc<Context>,
     pub policy: PrecisionPolicy,
     pub driver: Driver,
-    /// Memories that are alive.
-    pub memories: AtomicUsize,
     ids: AtomicU64,
 }
 
 impl Core {
     pub fn new(kernels: Kernels, context: Arc<Context>, policy: PrecisionPolicy, driver: Driver) -> Self {
-        Core { kernels, context, policy, driver, memories: AtomicUsize::new(0), ids: AtomicU64::new(0) }
+        Core { kernels, context, policy, driver, ids: AtomicU64::new(0) }
     }
 
     /// Returns an id that is unique among executables of this device.

@@ -161,8 +161,8 @@ pub struct Pacing {
     /// utterance's own memory. Set where each memory records the plans that it runs, as CUDA graphs:
     /// recording takes longer than the run.
     pub shared_workspaces: bool,
-    /// Maximum texts whose runs take less time side by side than as rows of one: more where kernels of
-    /// several runs overlap.
+    /// Maximum texts that are spoken side by side although they come one after the other, in place of waiting
+    /// for a run that they can share: more where kernels of several runs overlap.
     pub runs_apart: usize,
     /// Prompts are padded to a multiple of this many rows, so that prompts of all lengths need few plans.
     pub prompt_step: usize,
@@ -434,6 +434,9 @@ impl Part<'_> {
     }
 }
 
+/// Floats on the host that several threads read; see [`Memory::read_shared`].
+pub type SharedFloats = Arc<dyn AsRef<[f32]> + Send + Sync>;
+
 /// Named buffers and scalars of one session, on the device. Calls fail if the device has no room or failed;
 /// what else can go wrong is said at each.
 pub trait Memory: Send + Any {
@@ -473,6 +476,17 @@ pub trait Memory: Send + Any {
     /// # Errors
     /// There is no such float buffer.
     fn read_f32(&mut self, name: &str, out: &mut Vec<f32>) -> Result<Shape, DeviceError>;
+
+    /// Copies a float buffer to the host for several threads to read. A device may give out what it copies
+    /// to: it is not written again while somebody has it.
+    ///
+    /// # Errors
+    /// There is no such float buffer.
+    fn read_shared(&mut self, name: &str) -> Result<(Shape, SharedFloats), DeviceError> {
+        let mut floats = vec![];
+        let shape = self.read_f32(name, &mut floats)?;
+        Ok((shape, Arc::new(floats)))
+    }
 
     /// Copies an integer buffer to the host, replacing the content of `out`.
     ///

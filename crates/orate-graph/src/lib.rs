@@ -42,7 +42,7 @@ mod weight;
 pub use activation::Activation;
 pub use device::{
     COOPERATIVE_MATRICES, Counters, Device, DeviceClass, DeviceInfo, DeviceKind, Executable, MATRIX_TILES,
-    Memory, ModelOnDevice, Pacing, Part, extended, fitting,
+    Memory, ModelOnDevice, Pacing, Part, SharedFloats, extended, fitting,
 };
 pub use error::{DeviceError, GraphError, Result};
 pub use format::Precision;

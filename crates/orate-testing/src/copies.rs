@@ -1,10 +1,42 @@
-//! Tests of the contract of [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`] and
-//! [`Memory::read_later`] on any device.
+//! Tests of the contract of [`Memory::copy_from`], [`Memory::extend`], [`Memory::clear_all`],
+//! [`Memory::read_shared`] and [`Memory::read_later`] on any device.
 
 use orate_graph::{DType, Device, DeviceError, Memory, Part, Pending, Ticket};
 
 fn part(name: &str, from: std::ops::Range<usize>, to: usize) -> Part<'_> {
     Part { from: (name, from.start), to: (name, to), len: from.len() }
+}
+
+/// Reads buffers of a memory of `device` for others, who keep what they got for a while.
+///
+/// # Panics
+/// The contract is broken.
+pub fn check_shared_reads(device: &dyn Device) {
+    let (name, mut memory) = (device.name(), device.memory());
+    let mut held = vec![];
+    for length in [1usize, 70_000, 3] {
+        let floats: Vec<f32> = (0..length).map(|i| (i * length) as f32).collect();
+        memory.write_f32("x", &[length].into(), &floats).expect("room");
+        let before = memory.counters();
+        let (shape, read) = memory.read_shared("x").expect("is there");
+        let used = memory.counters() - before;
+        assert_eq!((used.read_backs, used.bytes_down), (1, 4 * length as u64), "{name}");
+        assert_eq!(shape.dims(), [length], "{name}");
+        held.push((floats, read));
+    }
+    for (floats, read) in &held {
+        assert!((**read).as_ref() == floats, "{name}: {} floats are as they were read", floats.len());
+    }
+    drop(memory);
+    let (floats, read) = held.pop().expect("the last");
+    assert!((*read).as_ref() == floats, "{name}: without the memory");
+
+    let mut memory = device.memory();
+    memory.write_i32("ids", &[1].into(), &[1]).expect("room");
+    for other in ["ids", "none"] {
+        let refused = memory.read_shared(other).err();
+        assert!(matches!(refused, Some(DeviceError::Buffer { .. })), "{name}: {other}");
+    }
 }
 
 /// Copies parts of buffers between two memories of `device` repeatedly, and requests invalid copies.

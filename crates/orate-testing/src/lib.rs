@@ -31,7 +31,8 @@ pub use cases::{
 pub use check::{Executor, Failure, OnDevice, Report, check_all};
 pub use compare::{Comparison, Mismatch, assert_close, compare, snr_db};
 pub use copies::{
-    check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy, check_later_reads,
+    check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
+    check_later_reads, check_shared_reads,
 };
 pub use counting::Counting;
 pub use device::{FusingDevice, ReferenceDevice};

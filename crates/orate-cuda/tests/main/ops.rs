@@ -14,8 +14,8 @@ use orate_models::supertonic::{Padding, Sizes};
 use orate_testing::{
     Case, DECODERS, Data, Executor, NOT_BUILT_ON_GPUS, OnDevice, RandomWeights, ReferenceDevice, check_all,
     check_clearing, check_compact_rows, check_copies, check_extensions, check_foreign_copy,
-    check_later_reads, check_stored_blocks, check_stored_layer, codec_units, decoder, feed_forward,
-    fused_cases, harvest, op_cases_built, relative_attention, residual_block,
+    check_later_reads, check_shared_reads, check_stored_blocks, check_stored_layer, codec_units, decoder,
+    feed_forward, fused_cases, harvest, op_cases_built, relative_attention, residual_block,
     tolerance::of_rounded_attention, transformer,
 };
 use std::sync::Arc;
@@ -508,6 +508,7 @@ fn sessions_run_side_by_side_and_repeat_exactly() {
 fn memory_is_copied() {
     let device = device();
     check_copies(&device);
+    check_shared_reads(&device);
     check_extensions(&device);
     check_compact_rows(&device);
     check_later_reads(&device);

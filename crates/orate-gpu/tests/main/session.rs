@@ -9,7 +9,7 @@ use orate_graph::{
 };
 use orate_testing::{
     RandomWeights, ReferenceDevice, check_clearing, check_compact_rows, check_copies, check_extensions,
-    check_foreign_copy, check_later_reads,
+    check_foreign_copy, check_later_reads, check_shared_reads,
 };
 use std::sync::Arc;
 
@@ -444,6 +444,7 @@ fn wishes_are_obeyed_or_refused() {
 fn memory_is_copied() {
     let device = common::device();
     check_copies(&device);
+    check_shared_reads(&device);
     check_extensions(&device);
     check_compact_rows(&device);
     check_later_reads(&device);

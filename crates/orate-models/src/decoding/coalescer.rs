@@ -2,7 +2,8 @@
 //!
 //! There is no thread for this. A caller that finds nobody at work leads: it takes the work of those that
 //! wait as well, does it all, and one of those that came meanwhile leads next. So work that is alone waits
-//! for nobody, unless more was announced or it has time. Several may lead side by side.
+//! for nobody, unless more was announced or it has time. Several may lead side by side. A leader may also
+//! begin with what has to be done for each work alone, and take those that came meanwhile ([`Open`]).
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub(crate) struct Coalescer<J, A> {
     wait: Duration,
     /// Maximum leaders at a time.
     leaders: usize,
+    /// Leaders may be more where no more than this is being done.
+    apart: usize,
 }
 
 struct State<J, A> {
@@ -27,6 +30,8 @@ struct State<J, A> {
     taken: Vec<u64>,
     answers: Vec<(u64, A)>,
     leaders: usize,
+    /// Leaders that will take what comes.
+    open: usize,
     next_id: u64,
 }
 
@@ -53,29 +58,66 @@ impl<J, A> Drop for Coming<'_, J, A> {
 }
 
 /// A leader, and the work that it does. Lets somebody else lead at the end, also when the leader panics.
-struct Leading<'a, J, A>(&'a Coalescer<J, A>, Vec<u64>);
+struct Leading<'a, J, A> {
+    coalescer: &'a Coalescer<J, A>,
+    ids: Vec<u64>,
+    /// Whether those that come wait for this leader to take them.
+    is_open: bool,
+}
+
+impl<J, A> Leading<'_, J, A> {
+    fn close(&mut self, state: &mut State<J, A>) {
+        state.open -= usize::from(std::mem::take(&mut self.is_open));
+    }
+}
 
 impl<J, A> Drop for Leading<'_, J, A> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.coalescer.lock();
+        self.close(&mut state);
         state.leaders -= 1;
-        state.taken.retain(|id| !self.1.contains(id));
+        state.taken.retain(|id| !self.ids.contains(id));
         drop(state);
-        self.0.changed.notify_all();
+        self.coalescer.changed.notify_all();
+    }
+}
+
+/// A leader that has begun, and takes more: see [`Coalescer::call_open`].
+pub(crate) struct Open<'l, 'a, J, A> {
+    leading: &'l mut Leading<'a, J, A>,
+    most: usize,
+}
+
+impl<J, A> Open<'_, '_, J, A> {
+    /// Work that has come since, up to the limit. Once there is none, others may lead.
+    pub fn take(&mut self) -> Vec<J> {
+        let Open { leading, most } = self;
+        let coalescer = leading.coalescer;
+        let mut state = coalescer.lock();
+        let room = most.saturating_sub(leading.ids.len());
+        let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(room, |_, _| true).into_iter().unzip();
+        state.taken.extend(&ids);
+        leading.ids.extend(&ids);
+        if jobs.is_empty() || leading.ids.len() >= *most {
+            leading.close(&mut state);
+            drop(state);
+            coalescer.changed.notify_all();
+        }
+        jobs
     }
 }
 
 impl<J, A> Coalescer<J, A> {
     /// Nothing to do. A leader waits for announced work for `wait`.
     pub fn new(wait: Duration) -> Coalescer<J, A> {
-        Self::with_leaders(wait, 1)
+        Self::with_leaders(wait, 1, 1)
     }
 
-    /// The same for this many leaders at a time.
-    pub fn with_leaders(wait: Duration, leaders: usize) -> Coalescer<J, A> {
+    /// The same for this many leaders at a time, and for up to `apart` while no more than that is being done.
+    pub fn with_leaders(wait: Duration, leaders: usize, apart: usize) -> Coalescer<J, A> {
         let (waiting, taken, answers) = (vec![], vec![], vec![]);
-        let state = State { coming: 0, hurried: 0, waiting, taken, answers, leaders: 0, next_id: 0 };
-        Coalescer { state: Mutex::new(state), changed: Condvar::new(), wait, leaders }
+        let state = State { coming: 0, hurried: 0, waiting, taken, answers, leaders: 0, open: 0, next_id: 0 };
+        Coalescer { state: Mutex::new(state), changed: Condvar::new(), wait, leaders, apart }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
@@ -98,6 +140,28 @@ impl<J, A> Coalescer<J, A> {
         (most, alike): (usize, impl Fn(&J, &J) -> bool),
         mut run: impl FnMut(Vec<J>) -> Vec<A>,
     ) -> Option<A> {
+        self.lead_or_wait(coming, (job, patience), (most, alike), false, |jobs, _| run(jobs))
+    }
+
+    /// As [`Coalescer::call`], where `run` can take more jobs while it is at work, and those that come wait
+    /// for it until there were none to take. Their answers follow those of the first.
+    pub fn call_open(
+        &self,
+        job: J,
+        most: usize,
+        run: impl FnMut(Vec<J>, Open<'_, '_, J, A>) -> Vec<A>,
+    ) -> Option<A> {
+        self.lead_or_wait(None, (job, Patience::NONE), (most, |_, _| true), true, run)
+    }
+
+    fn lead_or_wait(
+        &self,
+        coming: Option<Coming<'_, J, A>>,
+        (job, patience): (J, Patience),
+        (most, alike): (usize, impl Fn(&J, &J) -> bool),
+        is_open: bool,
+        mut run: impl FnMut(Vec<J>, Open<'_, '_, J, A>) -> Vec<A>,
+    ) -> Option<A> {
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
@@ -111,7 +175,7 @@ impl<J, A> Coalescer<J, A> {
             if let Some(i) = state.answers.iter().position(|(of, _)| *of == id) {
                 return Some(state.answers.swap_remove(i).1);
             }
-            if state.leaders == self.leaders || state.taken.contains(&id) {
+            if !state.may_lead(self) || state.taken.contains(&id) {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -130,13 +194,16 @@ impl<J, A> Coalescer<J, A> {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(most, &alike).into_iter().unzip();
             state.taken.extend(&ids);
+            let is_open = is_open && (1..most).contains(&jobs.len());
+            state.open += usize::from(is_open);
             drop(state);
-            let leading = Leading(self, ids.clone());
+            let mut leading = Leading { coalescer: self, ids, is_open };
             // Another one may lead what is left.
             self.changed.notify_all();
             // Another leader may have taken all.
-            let answers = if jobs.is_empty() { vec![] } else { run(jobs) };
-            self.lock().answers.extend(ids.into_iter().zip(answers));
+            let open = Open { leading: &mut leading, most };
+            let answers = if jobs.is_empty() { vec![] } else { run(jobs, open) };
+            self.lock().answers.extend(leading.ids.iter().copied().zip(answers));
             drop(leading);
             state = self.lock();
         }
@@ -144,6 +211,12 @@ impl<J, A> Coalescer<J, A> {
 }
 
 impl<J, A> State<J, A> {
+    /// Whether there is room for another leader, and none that takes what waits.
+    fn may_lead(&self, c: &Coalescer<J, A>) -> bool {
+        let few = self.leaders < c.apart && self.taken.len() < c.apart;
+        self.open == 0 && (self.leaders < c.leaders || few)
+    }
+
     /// The job that has waited longest, and others like it.
     fn take(&mut self, most: usize, alike: impl Fn(&J, &J) -> bool) -> Vec<(u64, J)> {
         let mut group: Vec<(u64, J)> = vec![];
@@ -196,10 +269,15 @@ mod tests {
         assert_eq!(runs.into_inner(), 1 + 4);
     }
 
-    /// With two leaders, two jobs are done side by side; the third waits for one of them.
+    /// Two jobs are done side by side; the third waits for one of them.
     #[test]
     fn several_lead_side_by_side() {
-        let coalescer = Coalescer::<u32, usize>::with_leaders(WAIT, 2);
+        for (leaders, apart) in [(2, 0), (1, 2)] {
+            side_by_side(&Coalescer::with_leaders(WAIT, leaders, apart));
+        }
+    }
+
+    fn side_by_side(coalescer: &Coalescer<u32, usize>) {
         let both = std::sync::Barrier::new(2);
         let call = |x: u32| {
             coalescer.call(None, (x, Patience::NONE), (9, ANY), |jobs: Vec<u32>| {
@@ -221,6 +299,40 @@ mod tests {
         });
         let state = coalescer.lock();
         assert_eq!((state.leaders, state.taken.len(), state.answers.len()), (0, 0, 0));
+    }
+
+    /// Work that comes while a leader is open waits for it, although another might lead.
+    #[test]
+    fn an_open_leader_takes_what_comes() {
+        let coalescer = Coalescer::<u32, usize>::with_leaders(WAIT, 2, 2);
+        let call = |x: u32| {
+            coalescer.call_open(x, 3, |mut jobs, mut open| {
+                assert_eq!(jobs, [0]);
+                while coalescer.lock().waiting.len() < 2 {
+                    std::thread::yield_now();
+                }
+                while jobs.len() < 3 {
+                    jobs.extend(open.take());
+                }
+                assert_eq!(coalescer.lock().open, 0, "it has as many as it may");
+                vec![jobs.len(); jobs.len()]
+            })
+        };
+        std::thread::scope(|threads| {
+            let call = &call;
+            threads.spawn(move || assert_eq!(call(0), Some(3)));
+            while coalescer.lock().open == 0 {
+                std::thread::yield_now();
+            }
+            (1..3).for_each(|i| drop(threads.spawn(move || assert_eq!(call(i), Some(3)))));
+        });
+        let closed = coalescer.call_open(0, 3, |jobs, mut open| {
+            assert!(open.take().is_empty());
+            vec![jobs.len() + coalescer.lock().open]
+        });
+        assert_eq!(closed, Some(1), "with nothing to take, others may lead");
+        let state = coalescer.lock();
+        assert_eq!((state.leaders, state.open, state.taken.len()), (0, 0, 0));
     }
 
     #[test]

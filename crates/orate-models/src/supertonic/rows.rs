@@ -3,16 +3,16 @@
 use super::voice::Voice;
 use crate::decoding::coalescer::Coalescer;
 use crate::{Cancel, ModelError};
-use orate_graph::Counters;
+use orate_graph::{Counters, SharedFloats};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 /// Maximum rows of a run.
-pub(super) const MOST_ROWS: usize = 16;
+pub(super) const MOST_ROWS: usize = 32;
 
-/// Maximum runs at a time, where texts have none of their own.
+/// Maximum runs at a time, and more where few texts are spoken.
 const RUNS: usize = 2;
 
 /// A piece to speak.
@@ -38,7 +38,7 @@ pub(super) struct How {
 /// Speech of a piece.
 pub(super) struct Speech {
     /// Samples of a run, and which of them are the row's: whole latent frames. Each caller copies its own.
-    pub samples: (Arc<Vec<f32>>, Range<usize>),
+    pub samples: (SharedFloats, Range<usize>),
     /// Samples of the predicted duration.
     pub wanted: usize,
     pub frames: usize,
@@ -64,14 +64,12 @@ pub(super) struct SharedRows {
     pub coalescer: Coalescer<Job, Answer>,
     /// Texts that are being spoken.
     pub texts: AtomicUsize,
-    /// See [`orate_graph::Pacing::runs_apart`].
-    pub apart: usize,
 }
 
 impl SharedRows {
-    /// For a device where up to `apart` texts have runs of their own.
+    /// For a device where up to `apart` texts may have runs of their own.
     pub fn new(apart: usize) -> SharedRows {
-        let coalescer = Coalescer::with_leaders(Duration::ZERO, RUNS);
-        SharedRows { coalescer, texts: AtomicUsize::new(0), apart }
+        let coalescer = Coalescer::with_leaders(Duration::ZERO, RUNS, apart);
+        SharedRows { coalescer, texts: AtomicUsize::new(0) }
     }
 }

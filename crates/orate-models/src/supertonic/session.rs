@@ -9,7 +9,7 @@ use super::voice::Voice;
 use crate::alignment::starts;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
 use crate::{Facts, Loader, ModelError, ModelFiles};
-use orate_graph::{Counters, Device, DeviceError, Executable, Memory, Shape, TAP_PREFIX};
+use orate_graph::{Counters, Device, DeviceError, Executable, Memory, Shape, SharedFloats, TAP_PREFIX};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -18,9 +18,15 @@ use std::sync::{Arc, Mutex};
 const PLANS_KEPT: [usize; 2] = [48, 192];
 
 /// Where rows share runs, sizes are multiples of these, so that rows of all lengths need few plans.
-const TOKEN_STEP: usize = 16;
+const TOKEN_STEP: usize = 32;
 /// See [`TOKEN_STEP`].
 const FRAME_STEP: usize = 8;
+
+/// Rows of a run that has this many: powers of two and three times these, so that there are few plans.
+pub(super) fn padded_rows(count: usize) -> usize {
+    let power = count.next_power_of_two();
+    if count <= power / 4 * 3 { power / 4 * 3 } else { power }
+}
 
 /// Sessions' memories kept for reuse.
 const MEMORIES_KEPT: usize = 8;
@@ -141,6 +147,16 @@ impl Session<'_> {
         self.memory().forget(TAP_PREFIX);
     }
 
+    /// Whether denoising leaves what [`Session::letter_starts`] reads.
+    pub(super) fn aligns(&self) -> bool {
+        self.aligns
+    }
+
+    /// Whether sizes are those of [`Session::set_texts`].
+    pub(super) fn is_rounded(&self) -> bool {
+        self.sizes.padding == Padding::Ignored
+    }
+
     /// Rows of the batch, those that mean nothing included.
     pub(super) fn rows(&self) -> usize {
         self.sizes.batch
@@ -185,7 +201,7 @@ impl Session<'_> {
         let (s, dp_width) = (self.model.files.config.style, self.model.files.config.dp_style.count());
         let longest = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
         let (batch, tokens) = match padding {
-            Padding::Ignored => (rows.len().next_power_of_two(), longest.next_multiple_of(TOKEN_STEP)),
+            Padding::Ignored => (padded_rows(rows.len()), longest.next_multiple_of(TOKEN_STEP)),
             Padding::None | Padding::Cleared => (rows.len(), longest),
         };
         if rows.iter().any(|(ids, _)| ids.is_empty()) || rows.is_empty() {
@@ -205,9 +221,9 @@ impl Session<'_> {
         let mut lens: Vec<i32> = rows.iter().map(|(ids, _)| ids.len() as i32).collect();
         lens.resize(batch, 1);
         let with_token: Vec<i32> = lens.iter().map(|n| n + 1).collect();
-        let mut ttl: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_ttl.iter().copied()).collect();
+        let mut ttl = rows.iter().map(|(_, v)| &*v.style_ttl).collect::<Vec<&[f32]>>().concat();
         ttl.resize(batch * s.count(), 0.0);
-        let mut dp: Vec<f32> = rows.iter().flat_map(|(_, v)| v.style_dp.iter().copied()).collect();
+        let mut dp = rows.iter().map(|(_, v)| &*v.style_dp).collect::<Vec<&[f32]>>().concat();
         dp.resize(batch * dp_width, 0.0);
         let m = self.memory();
         m.write_i32("text_ids", &[batch, tokens].into(), &ids)?;
@@ -322,12 +338,15 @@ impl Session<'_> {
         Network::Step { queries: self.aligns }
     }
 
-    /// Latent frame, with a fraction, in which each letter of a text begins. The text is alone, and was
-    /// denoised after [`Session::align`] by a voice of this project, whose attention is trained to align.
+    /// Latent frame, with a fraction, in which each letter of a text begins; none without [`Session::align`].
+    /// The text is alone, and a voice of this project denoised it, whose attention is trained to align.
     ///
     /// # Errors
     /// The device failed.
     pub fn letter_starts(&mut self) -> Result<Vec<f32>, ModelError> {
+        if !self.aligns {
+            return Ok(vec![]);
+        }
         let vf = &self.model.files.config.vector_field;
         let (blocks, attention, letters) = (vf.blocks, vf.text, self.sizes.tokens);
         let mut map = vec![0.0; self.sizes.frames * letters];
@@ -349,6 +368,12 @@ impl Session<'_> {
         self.run(Network::Vocoder)?;
         self.memory().read_f32("wav", out)?;
         Ok(())
+    }
+
+    /// As [`Session::vocode`], for the callers of all rows to read.
+    pub(super) fn vocode_for_all(&mut self) -> Result<SharedFloats, ModelError> {
+        self.run(Network::Vocoder)?;
+        Ok(self.memory().read_shared("wav")?.1)
     }
 
     /// Waits until the device has done everything so far. Reading waits by itself.

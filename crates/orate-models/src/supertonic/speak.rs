@@ -190,14 +190,9 @@ impl Pieces {
     }
 
     /// The samples of a piece, of forced size or not.
-    fn samples(&self, mut speech: Speech, is_forced: bool) -> Result<(Speech, Vec<f32>), ModelError> {
-        let (all, range) = std::mem::take(&mut speech.samples);
-        // Alone, a row has all samples.
-        let mut samples = match Arc::try_unwrap(all) {
-            Ok(all) if range == (0..all.len()) => all,
-            Ok(all) => all[range].to_vec(),
-            Err(all) => all[range].to_vec(),
-        };
+    fn samples(&self, speech: Speech, is_forced: bool) -> Result<(Speech, Vec<f32>), ModelError> {
+        let (all, range) = &speech.samples;
+        let mut samples = (**all).as_ref()[range.clone()].to_vec();
         if let Some(i) = first_damaged(&samples) {
             let problem = format!("the vocoder returned {} for sample {i}", samples[i]);
             return Err(ModelError::Damaged { problem });

@@ -128,6 +128,7 @@ fn no_cases_is_no_success() {
 #[test]
 fn memory_is_copied_on_the_reference_device() {
     check_copies(&ReferenceDevice);
+    check_shared_reads(&ReferenceDevice);
     check_extensions(&ReferenceDevice);
     check_compact_rows(&ReferenceDevice);
     check_later_reads(&ReferenceDevice);

@@ -138,9 +138,10 @@ fn engines_and_threads_share_a_device() {
         let (one, other) = (tiny(device), tiny(device));
         let want = speak(&one, "Hm.", 1);
         std::thread::scope(|scope| {
-            for engine in [&one, &other, &one] {
-                // So few texts have runs of their own.
-                scope.spawn(|| assert!(speak(engine, "Hm.", 1) == want, "{}", engine.device()));
+            scope.spawn(|| assert!(speak(&other, "Hm.", 1) == want, "{}", other.device()));
+            for _ in 0..2 {
+                // Texts of one engine that come together share a run.
+                scope.spawn(|| assert_near(&speak(&one, "Hm.", 1).samples, &want.samples, &one));
             }
         });
     }
@@ -296,8 +297,8 @@ fn bench_of_batches() {
         for precision in [Precision::F32, Precision::F16] {
             let device = crate::qwen3::open(choice, precision);
             let mut one = 0.0;
-            for batch in [1, 2, 4, 8, 16] {
-                let padding = if batch == 1 { Padding::None } else { Padding::Ignored };
+            for batch in [1, 2, 3, 4, 8, 16, 32] {
+                let padding = Padding::Ignored;
                 let sizes = Sizes { batch, tokens: TOKENS, frames: FRAMES, steps: 5, padding };
                 let graphs = graphs(&files.config, &*files.weights, sizes).expect("as the files");
                 let time = |graph: Graph| {
