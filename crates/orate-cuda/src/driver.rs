@@ -419,7 +419,7 @@ pub(crate) struct Pinned {
 
 // SAFETY: it owns its memory.
 unsafe impl Send for Pinned {}
-// SAFETY: it is only read by shared references.
+// SAFETY: a shared reference only reads.
 unsafe impl Sync for Pinned {}
 
 /// Minimum size of pinned memory, in bytes. Freeing it synchronizes the device, so it should rarely grow.

@@ -662,7 +662,7 @@ impl Unit {
 /// Runs `work` for every index below `n` on several threads and returns the results in order.
 pub(crate) fn in_parallel<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     if n == 0 {
-        // To count processors takes longer than what asks for it.
+        // Counting processors reads files, and each new plan asks for kernels that are mostly there.
         return vec![];
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);

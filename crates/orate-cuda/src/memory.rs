@@ -65,7 +65,8 @@ struct Given {
 
 impl AsRef<[f32]> for Given {
     fn as_ref(&self) -> &[f32] {
-        // SAFETY: `read_shared` gives it out when so many were copied.
+        // SAFETY: `read_shared` sets the number when it has waited for the copy, and copies nothing here
+        // while somebody else has this.
         unsafe { self.pinned.floats(self.floats) }
     }
 }

@@ -281,11 +281,9 @@ fn bench_of_new_lengths() {
                 ms(begun)
             };
             let [first, second, third] = [(); 3].map(|()| run());
-            println!(
-                "{}: {frames} frames: plan {planned:.1} ms, load {:.1}, runs {first:.1} {second:.1} {third:.1}",
-                device.describe(),
-                loaded - planned
-            );
+            let (of, load) = (device.describe(), loaded - planned);
+            let runs = format!("{first:.1} {second:.1} {third:.1}");
+            println!("{of}: {frames} frames: plan {planned:.1} ms, load {load:.1}, runs {runs}");
         }
     }
 }
