@@ -89,12 +89,15 @@ pub(crate) struct Open<'l, 'a, J, A> {
 }
 
 impl<J, A> Open<'_, '_, J, A> {
-    /// Work that has come since, up to the limit. Once there is none, others may lead.
+    /// Work that has come since, up to the limit. Once there is none, others may lead. If all work is that of
+    /// this leader and one more, that one leads itself: two runs side by side take less time than one of both
+    /// that has to wait for the second.
     pub fn take(&mut self) -> Vec<J> {
         let Open { leading, most } = self;
         let coalescer = leading.coalescer;
         let mut state = coalescer.lock();
-        let room = most.saturating_sub(leading.ids.len());
+        let is_pair = coalescer.apart > 1 && state.taken.len() == 1 && state.waiting.len() == 1;
+        let room = if is_pair { 0 } else { most.saturating_sub(leading.ids.len()) };
         let (ids, jobs): (Vec<u64>, Vec<J>) = state.take(room, |_, _| true).into_iter().unzip();
         state.taken.extend(&ids);
         leading.ids.extend(&ids);
@@ -333,6 +336,30 @@ mod tests {
         assert_eq!(closed, Some(1), "with nothing to take, others may lead");
         let state = coalescer.lock();
         assert_eq!((state.leaders, state.open, state.taken.len()), (0, 0, 0));
+    }
+
+    /// The second of two is not taken along, although it waits.
+    #[test]
+    fn two_lead_side_by_side_also_if_the_first_is_open() {
+        let (coalescer, both) = (Coalescer::<u32, usize>::with_leaders(WAIT, 2, 2), std::sync::Barrier::new(2));
+        let call = |x: u32| {
+            coalescer.call_open(x, 3, |jobs, mut open| {
+                while jobs == [0] && coalescer.lock().waiting.is_empty() {
+                    std::thread::yield_now();
+                }
+                assert!(open.take().is_empty());
+                both.wait();
+                vec![jobs.len()]
+            })
+        };
+        std::thread::scope(|threads| {
+            let call = &call;
+            threads.spawn(move || assert_eq!(call(0), Some(1)));
+            while coalescer.lock().open == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(call(1), Some(1));
+        });
     }
 
     #[test]
