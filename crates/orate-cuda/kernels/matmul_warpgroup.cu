@@ -5,8 +5,8 @@
 // channels. The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end
 // their sums are added in order. Shared memory has two stages of a piece for each group, with all rows that
 // the taps reach, up to REACH more than the block has. The next piece is on its way in registers. Weights
-// go straight to registers, in the order of `matmul.cu`, one tap of a piece ahead. Channels of x are a
-// multiple of PIECE.
+// go straight to registers, in the order of `matmul.cu`, one tap of a piece ahead. Those in blocks are widened
+// to f16 when they are multiplied, once for all rows of the block. Channels of x are a multiple of PIECE.
 
 #if __CUDA_ARCH__ == 900
 
@@ -23,6 +23,58 @@ DEVICE float factor_of_row(const Args& a, int row) {
     }
     return 1.0f / sqrtf(sum / a.channels + a.eps);
 }
+
+// Weights of 16 channels by a piece of K, as they are stored.
+#if PRECISION >= 4
+struct Weights {
+    static constexpr int STEPS = PIECE / 16, SCALES = STEPS / PER_SCALE, PLANES = STEPS / PER_PLANE;
+    Numbers numbers[STEPS];
+    u32 high[HAS_PLANES ? PLANES : 1], scale[SCALES], added[HAS_MINIMA ? SCALES : 1];
+
+    __device__ __forceinline__ uint4 operand(int i) const {
+        u32 bits = HAS_PLANES ? high[i / PER_PLANE] >> (PER_PLANE == 2 ? i % 2 * 8 : 0) : 0;
+        return widened(numbers[i], bits, scale[i / PER_SCALE], HAS_MINIMA ? added[i / PER_SCALE] : 0);
+    }
+};
+
+// Where those of a thread are: 16 of 32 channels, as in `matmul.cu`.
+struct Channels {
+    const char* numbers;
+    // From there to upper bits and to scales.
+    int planes, scales;
+
+    __device__ __forceinline__ Channels(const Args& a, int channels, int lane) {
+        int half = half_of_warp();
+        planes = a.k_blocks * 32 * (int)sizeof(Stored);
+        scales = planes + (HAS_PLANES ? a.k_blocks / PER_PLANE * 128 : 0);
+        int size = scales + (a.k_blocks + PER_SCALE - 1) / PER_SCALE * 8 * (int)sizeof(Scales);
+        int own = lane * sizeof(Stored) + half * sizeof(Numbers);
+        numbers = (const char*)a.w + (size_t)channels * size + own;
+        planes += lane * 4 - own, scales += lane / 4 * sizeof(Scales) + 4 * half - own;
+    }
+
+    // Neighboring warps have the two halves of 32 channels.
+    static __device__ __forceinline__ int half_of_warp() { return threadIdx.x / 32 % 2; }
+
+    // The piece that begins with the block `first` of 16 of K.
+    __device__ __forceinline__ void load(Weights& to, int first) const {
+#pragma unroll
+        for (int i = 0; i < Weights::STEPS; i++)
+            to.numbers[i] = *(const Numbers*)(numbers + (first + i) * 32 * (int)sizeof(Stored));
+#pragma unroll
+        for (int i = 0; HAS_PLANES && i < Weights::PLANES; i++)
+            to.high[i] = *(const u32*)(numbers + planes + (first / PER_PLANE + i) * 128) >> half_of_warp() * HIGH_BITS;
+#pragma unroll
+        for (int i = 0; i < Weights::SCALES; i++) {
+            const char* from = numbers + scales + (first / PER_SCALE + i) * 8 * (int)sizeof(Scales);
+            to.scale[i] = *(const u32*)from;
+            if (HAS_MINIMA) to.added[i] = *(const u32*)(from + 8);
+        }
+    }
+};
+#else
+typedef uint4 Weights[PIECE / 16];
+#endif
 
 template <int GROUPS, int WIDE, int REACH, Norms NORMS>
 DEVICE void product_in_groups(const Args& a) {
@@ -49,11 +101,15 @@ DEVICE void product_in_groups(const Args& a) {
     if (!CONVOLVES && a.gated)
         sixteen = blockIdx.x * 2 * WIDE + warp % (2 * WIDE) + (warp < 2 * WIDE ? 0 : a.first / 16);
     int channels = sixteen / 2;
-    const uint4* weights = a.w + (size_t)(channels * CHANNELS < a.n ? channels : 0) * a.k_blocks * 64
-                               + sixteen % 2 * 32 + lane;
-    uint4 w[2][STEPS];
+    if (channels * CHANNELS >= a.n) channels = 0;
+#if PRECISION >= 4
+    Channels weights(a, channels, lane);
+#else
+    const uint4* weights = a.w + (size_t)channels * a.k_blocks * 64 + sixteen % 2 * 32 + lane;
+#endif
+    Weights w[2];
     // Weights of the step `later`, at most two, after a tap of a piece.
-    auto load = [&](uint4 (&w)[STEPS], int piece, int tap, int later) {
+    auto load = [&](Weights& w, int piece, int tap, int later) {
         if (CONVOLVES) {
             tap += later;
 #pragma unroll
@@ -61,8 +117,12 @@ DEVICE void product_in_groups(const Args& a) {
                 if (tap >= taps) tap -= taps, piece++;
         } else piece += later;
         int block = tap * (a.channels / 16) + (number + piece * groups) * STEPS;
+#if PRECISION >= 4
+        weights.load(w, block);
+#else
 #pragma unroll
         for (int i = 0; i < STEPS; i++) w[i] = weights[(block + i) * 64];
+#endif
     };
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -98,7 +158,14 @@ DEVICE void product_in_groups(const Args& a) {
     float acc[ROWS / 8][4] = {};
     u64 first = right_operand(shared);
     // Multiplies by the weights in `now`, and then loads those of the step after the next.
-    auto multiply_step = [&](uint4 (&now)[STEPS], int piece, int tap) {
+    auto multiply_step = [&](Weights& stored, int piece, int tap) {
+#if PRECISION >= 4
+        uint4 now[STEPS];
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) now[i] = stored.operand(i);
+#else
+        Weights& now = stored;
+#endif
         if (tap == 0) group_barrier(group, OF_GROUP);
         u64 rows = first + piece % 2 * (STAGE / 16) + tap * dilation * (128 / 16);
         keep(now), keep(acc);
@@ -112,7 +179,7 @@ DEVICE void product_in_groups(const Args& a) {
         }
         wait_for_products<0>();
         keep(now), keep(acc);
-        if (steps > 2) load(now, piece, tap, 2);
+        if (steps > 2) load(stored, piece, tap, 2);
         steps--;
     };
     for (int piece = 0, tap = 0; steps > 0;) {
@@ -152,15 +219,17 @@ DEVICE void product_in_groups(const Args& a) {
         NAME(const Args a) { product_in_groups<GROUPS, WIDE, REACH, NORMS>(a); }
 
 KERNEL(matmul_warpgroup_4, 4, 1, 0, PLAIN)
+KERNEL(matmul_warpgroup_2, 2, 1, 0, PLAIN)
+KERNEL(matmul_warpgroup_1, 1, 2, 0, PLAIN)
+#if PRECISION < 4
 KERNEL(matmul_warpgroup_4_normed, 4, 1, 0, NORMED)
 KERNEL(matmul_warpgroup_4_conv, 4, 1, 8, PLAIN)
 KERNEL(matmul_warpgroup_4_far, 4, 1, 64, PLAIN)
-KERNEL(matmul_warpgroup_2, 2, 1, 0, PLAIN)
 KERNEL(matmul_warpgroup_2_normed, 2, 1, 0, NORMED)
 KERNEL(matmul_warpgroup_2_conv, 2, 1, 8, PLAIN)
 KERNEL(matmul_warpgroup_2_far, 2, 1, 64, PLAIN)
-KERNEL(matmul_warpgroup_1, 1, 2, 0, PLAIN)
 KERNEL(matmul_warpgroup_1_normed, 1, 2, 0, NORMED)
 KERNEL(matmul_warpgroup_1_conv, 1, 2, 8, PLAIN)
+#endif
 
 #endif

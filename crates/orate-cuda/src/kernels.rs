@@ -437,6 +437,22 @@ pub(crate) fn warpgroup_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
+/// Kernels of [`groups_program`] for weights in blocks.
+const GROUPS: [&str; 3] = [WARPGROUP[0][0], WARPGROUP[1][0], WARPGROUP[2][0]];
+
+/// Name of the program with [`WARPGROUP`] in this precision, that of weights in blocks included: these have
+/// no taps, and none of the other kernels of [`warpgroup_program`].
+pub(crate) fn groups_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::Q8_0 => Some("matmul_warpgroup-q8_0"),
+        Precision::Q6K => Some("matmul_warpgroup-q6_k"),
+        Precision::Q5K => Some("matmul_warpgroup-q5_k"),
+        Precision::Q4K => Some("matmul_warpgroup-q4_k"),
+        Precision::Q4_0 => Some("matmul_warpgroup-q4_0"),
+        float => warpgroup_program(float),
+    }
+}
+
 /// Attention on tensor cores.
 const ATTENTION_MMA: [&str; 3] = ["attention_mma_64_1", "attention_mma_64_2", "attention_mma_128_1"];
 
@@ -563,6 +579,9 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
             | "matmul_residual.cu"
     );
     let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
+    let blocks = Some(precision).filter(|precision| precision.block() > 1).and_then(groups_program);
+    let of_blocks = with!("wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu");
+    let warpgroup = warpgroup.or_else(|| program(blocks, of_blocks, &GROUPS));
     let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);
     let layers = concat!(
         include_str!("../kernels/mma.cuh"),

@@ -35,7 +35,7 @@ impl CacheFormat {
     }
 }
 
-/// A precision, and for which weights it holds. All others are multiplied in f32.
+/// A precision, and for which weights it holds. All others are multiplied in f32, some in f16.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrecisionPolicy {
     /// The format.
@@ -46,6 +46,9 @@ pub struct PrecisionPolicy {
     pub allow: Vec<String>,
     /// Patterns of weight names that do not, whatever `allow` says.
     pub deny: Vec<String>,
+    /// Patterns of weight names that get `f16`, if neither of the others names them: for those that take
+    /// little memory and, where `f16` is fast, much time.
+    pub half: Vec<String>,
 }
 
 impl PrecisionPolicy {
@@ -58,6 +61,7 @@ impl PrecisionPolicy {
     pub fn formats(&self) -> Vec<Precision> {
         let mut all = vec![Precision::F32, self.precision];
         all.extend(self.stored.values());
+        all.extend((!self.half.is_empty()).then_some(Precision::F16));
         if all.iter().any(|p| p.block() == SUPER_BLOCK) {
             all.push(Precision::Q8_0);
         }
@@ -69,12 +73,22 @@ impl PrecisionPolicy {
     /// The format in which a matmul by `weight` `[K, N]` is computed.
     pub fn of(&self, weight: &Weight) -> Precision {
         let name = weight.first_name().unwrap_or_default();
+        if weight.is_exact() {
+            return Precision::F32;
+        }
+        self.of_name(name).fitting(weight.shape().dims().first().copied().unwrap_or(1))
+    }
+
+    /// The format that weights of this name have, as far as their shapes allow it.
+    pub fn of_name(&self, name: &str) -> Precision {
         let any = |patterns: &[String]| patterns.iter().any(|p| name_matches(p, name));
-        if (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny) && !weight.is_exact() {
-            let precision = self.stored.get(name).copied().unwrap_or(self.precision);
-            precision.fitting(weight.shape().dims().first().copied().unwrap_or(1))
-        } else {
-            Precision::F32
+        match () {
+            () if any(&self.deny) => Precision::F32,
+            () if self.allow.is_empty() || any(&self.allow) => {
+                self.stored.get(name).copied().unwrap_or(self.precision)
+            }
+            () if any(&self.half) => Precision::F16,
+            () => Precision::F32,
         }
     }
 
@@ -128,6 +142,9 @@ impl fmt::Display for PrecisionPolicy {
         }
         if !self.deny.is_empty() {
             write!(f, " but not for {}", self.deny.join(", "))?;
+        }
+        if !self.half.is_empty() {
+            write!(f, ", f16 for {}", self.half.join(", "))?;
         }
         Ok(())
     }

@@ -81,7 +81,10 @@ impl Engine {
             let size = precision::matmul_of(&*files);
             precision::open_by_probes(&options, &policy, size, &mut fallbacks)
         } else {
-            devices::open(&options, &policy, &mut fallbacks).map(|device| (device, policy.clone(), None))
+            devices::open(&options, &policy, &mut fallbacks).map(|device| {
+                let policy = device.weight_formats();
+                (device, policy, None)
+            })
         };
         if options.allow_fallback {
             let cannot = match &opened {
@@ -103,7 +106,9 @@ impl Engine {
                     policy = PrecisionPolicy::default();
                     devices::open_cpu(&options, &policy)
                 });
-                opened = Ok((Arc::new(cpu?), policy, None));
+                let cpu: Arc<dyn Device> = Arc::new(cpu?);
+                let policy = cpu.weight_formats();
+                opened = Ok((cpu, policy, None));
             }
         }
         let (device, precision, probes) = opened?;

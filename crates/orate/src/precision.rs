@@ -37,7 +37,7 @@ pub(crate) struct Product {
 /// The policy that was asked for, or the patterns of one that probes complete.
 ///
 /// Where it names no weights, formats of blocks and what probes choose apply to those in
-/// `Facts::precision_scope` only.
+/// `Facts::precision_scope` only, and GPUs compute those in `Facts::half_scope` in `f16`.
 ///
 /// # Errors
 /// A pattern matches no weight of the model.
@@ -45,7 +45,8 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
     let (mut policy, is_scoped) = match choice.clone() {
         PrecisionChoice::Stored { allow, deny } => {
             let (precision, stored) = stored_blocks(files).unwrap_or_default();
-            (PrecisionPolicy { precision, stored, allow, deny }, precision != Precision::F32)
+            let policy = PrecisionPolicy { precision, stored, allow, deny, ..Default::default() };
+            (policy, precision != Precision::F32)
         }
         PrecisionChoice::Exactly(policy) => {
             let is_block = !Precision::FLOATS.contains(&policy.precision);
@@ -66,7 +67,9 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
         });
     }
     if is_scoped && policy.allow.is_empty() {
-        policy.allow.extend(files.facts().precision_scope.iter().map(|p| (*p).to_owned()));
+        let patterns = |scope: &[&str]| scope.iter().map(|p| (*p).to_owned()).collect();
+        (policy.allow, policy.half) =
+            (patterns(files.facts().precision_scope), patterns(files.facts().half_scope));
     }
     Ok(policy)
 }
@@ -234,7 +237,9 @@ pub(crate) fn open_by_probes(
         return Ok((device, PrecisionPolicy::default(), Some(probes)));
     }
     let policy = PrecisionPolicy { precision: probes.chosen, ..patterns.clone() };
-    Ok((devices::open(&same, &policy, &mut vec![])?, policy, Some(probes)))
+    let device = devices::open(&same, &policy, &mut vec![])?;
+    let policy = device.weight_formats();
+    Ok((device, policy, Some(probes)))
 }
 
 /// Root mean square of the difference, relative to `want`. Infinite if a number is not finite.

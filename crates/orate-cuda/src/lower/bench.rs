@@ -245,7 +245,10 @@ fn blocks_of_many_rows() {
         let choices: &[usize] = if kind.convolves { &[5, 9] } else { &[1, 3, 5, 9] };
         let t = tiling(rows, k, n, choices, &context.facts);
         print!("{rows}x{k}x{n}:");
-        for precision in [Precision::Bf16] {
+        for precision in [Precision::Bf16, Precision::Q8_0, Precision::Q4K] {
+            if k % precision.block() > 0 || kind.convolves && precision.block() > 1 {
+                continue;
+            }
             let pointer = |i: usize| Pointer::Weight(buffers[i].pointer());
             let mut pointers = [Pointer::Null; 12];
             (pointers[0], pointers[1], pointers[2], pointers[7]) =
@@ -259,9 +262,9 @@ fn blocks_of_many_rows() {
             };
             let others = blocks(precision, sizes, kind, &context.facts).map(of);
             let stationary =
-                Stationary::of(sizes, &context.facts).filter(|_| !kind.convolves).map(|kernel| {
-                    let program = warpgroup_program(precision).expect("has 16 bits");
-                    (kernel.launch(Work { program, ..tile.clone() }, sizes), kernel.time)
+                Stationary::of(sizes, &context.facts).filter(|_| !kind.convolves).and_then(|kernel| {
+                    let program = warpgroup_program(precision)?;
+                    Some((kernel.launch(Work { program, ..tile.clone() }, sizes), kernel.time))
                 });
             let estimated = estimate(t, rows, k.div_ceil(16), n, &context.facts);
             print!("  {precision}");
@@ -295,7 +298,8 @@ fn assert_near(got: &[f32], want: &[f32], what: &str) {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn blocks_of_many_rows_agree() {
-    for precision in [Precision::F16, Precision::Bf16] {
+    use Precision::{Bf16, F16, Q4_0, Q4K, Q5K, Q6K, Q8_0};
+    for precision in [F16, Bf16, Q8_0, Q6K, Q5K, Q4K, Q4_0] {
         let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("a GPU and NVRTC");
         for (rows, k, n) in [
             (17, 64, 64),
@@ -305,6 +309,9 @@ fn blocks_of_many_rows_agree() {
             (200, 512, 96),
             (500, 640, 260),
         ] {
+            if k % precision.block() > 0 {
+                continue;
+            }
             let (mut want, mut seen) = (vec![], 0);
             for (name, got) in results_of_blocks(&device, precision, [rows, k, n]) {
                 if want.is_empty() {
@@ -465,13 +472,13 @@ fn results_of_blocks(
     let mut floats = |count| random.floats(count, -1.0, 1.0);
     let bytes = |x: Vec<f32>| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let half = |x: f32| match precision {
-        Precision::F16 => half::f16::from_f32(x).to_bits(),
-        _ => half::bf16::from_f32(x).to_bits(),
+        Precision::Bf16 => half::bf16::from_f32(x).to_bits(),
+        _ => half::f16::from_f32(x).to_bits(),
     };
     let halves = |x: &[f32]| x.iter().flat_map(|x| half(*x).to_le_bytes()).collect::<Vec<u8>>();
     let x = floats(rows * k);
     let (rounded, x) = (buffer(&halves(&x)), buffer(&bytes(x)));
-    // In whatever order the kernels read them, all read the same.
+    // In whatever order the kernels read them, all read the same; numbers and scales of blocks, too.
     let w = floats(k.next_multiple_of(16) * n.next_multiple_of(CHANNELS));
     let w = buffer(&halves(&w));
     let out = buffer(&vec![0; 4 * rows * n]);

@@ -5,7 +5,7 @@
 use crate::driver::Facts;
 use crate::kernels::{
     CLUSTER_ARCH, CONV, RESIDUAL, ROWS, ROWS_NORM, TALL, TENSOR_ARCH, WARPGROUP, WARPGROUP_ARCH,
-    WARPGROUP_FAR, WIDE, conv_program, tall_program, warpgroup_program, wide_program,
+    WARPGROUP_FAR, WIDE, conv_program, groups_program, tall_program, warpgroup_program, wide_program,
 };
 use orate_graph::Precision;
 
@@ -105,7 +105,7 @@ const WARPGROUPS: [Wide; 3] = [
     Wide {
         functions: WARPGROUP[0],
         far: Some((WARPGROUP_FAR[0], (2.1, 0.03))),
-        program: warpgroup_program,
+        program: groups_program,
         groups: 4,
         warpgroups: 1,
         padding: 0,
@@ -116,7 +116,7 @@ const WARPGROUPS: [Wide; 3] = [
     Wide {
         functions: WARPGROUP[1],
         far: Some((WARPGROUP_FAR[1], (3.2, 0.055))),
-        program: warpgroup_program,
+        program: groups_program,
         groups: 2,
         warpgroups: 1,
         padding: 0,
@@ -127,7 +127,7 @@ const WARPGROUPS: [Wide; 3] = [
     Wide {
         functions: WARPGROUP[2],
         far: None,
-        program: warpgroup_program,
+        program: groups_program,
         groups: 1,
         warpgroups: 2,
         padding: 0,
@@ -653,6 +653,9 @@ fn wide_block(
         0 | 1 => (1, alone),
         each => (each.div_ceil(4 / (kernel.groups * kernel.warpgroups)), among),
     };
+    if precision.block() > 1 && convolves {
+        return None;
+    }
     // Where K is split, every group has a piece.
     if split > 1 && (!few || split * kernel.groups * WIDE_DEPTH > channels) {
         return None;

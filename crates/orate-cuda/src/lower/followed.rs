@@ -11,7 +11,8 @@ use orate_graph::{DType, FollowedResiduals, Plan, Precision, PrecisionPolicy};
 
 /// Which of them are left to such matmuls.
 pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<FollowedResiduals> {
-    let can = facts.arch == WARPGROUP_ARCH && warpgroup_program(policy.precision).is_some();
+    let has_halves = policy.formats().into_iter().any(|format| warpgroup_program(format).is_some());
+    let can = facts.arch == WARPGROUP_ARCH && has_halves;
     can.then_some(FollowedResiduals {
         snake_rows: RESIDUAL_ROWS,
         norm_rows: NORM_ROWS,

@@ -9,7 +9,7 @@ use super::cuts::{
 use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::{Elements, Facts, Tensor};
-use crate::kernels::{SNAKE, STATIONARY, TENSOR_ARCH, conv_program, product_program, warpgroup_program};
+use crate::kernels::{SNAKE, STATIONARY, TENSOR_ARCH, conv_program, groups_program, product_program, warpgroup_program};
 use crate::weights::packed_bytes;
 use orate_graph::{
     Activation, ConvGeometry, DType, Edges, Epilogue, Fused, Precision, PrecisionPolicy, Rounding, Shape,
@@ -120,7 +120,7 @@ impl Layout {
         if fused.gated {
             // Half of the channels of a block are of each part.
             let gates = |b: &Block| {
-                warpgroup_program(precision) == Some(b.program) && self.own.is_multiple_of(b.channels / 2)
+                groups_program(precision) == Some(b.program) && self.own.is_multiple_of(b.channels / 2)
             };
             let all = blocks(precision, self.sizes, kind, facts).filter(gates);
             return all.filter(|_| self.sizes.rows > FEW_ROWS).min_by(|a, b| a.time.total_cmp(&b.time));

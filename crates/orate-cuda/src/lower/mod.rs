@@ -36,7 +36,7 @@ pub(crate) use sample::join_rows;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, feed_forward_program, warpgroup_program, wide_program};
+use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, feed_forward_program, groups_program, wide_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
@@ -62,7 +62,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         many_rows: wide_program(policy.precision).map(|_| (WIDE_LEAST, [WIDE_DEPTH, CHANNELS])),
         precision: policy.clone(),
         gated_rows: FEW_ROWS,
-        gated_multiple: warpgroup_program(policy.precision)
+        gated_multiple: groups_program(policy.precision)
             .filter(|_| facts.arch == WARPGROUP_ARCH)
             .map(|_| [WIDE_DEPTH, CHANNELS]),
         norm_multiple: Some([DEPTH_OF_BLOCKS, 1]),

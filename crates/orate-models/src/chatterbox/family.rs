@@ -100,6 +100,7 @@ impl ModelFiles for Files {
             kv: self.talking.as_ref().map(|_| CacheFormat::default()),
             can_speak: self.talking.is_some(),
             precision_scope: &["tfmr.*", "speech_head.*", "flow.decoder.estimator.*"],
+            half_scope: &["flow.*", "mel2wav.*"],
             typical_matmul: MatmulSize { rows: 1, width },
         }
     }

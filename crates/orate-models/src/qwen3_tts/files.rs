@@ -184,6 +184,7 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
         // Talker and predictor, which every frame reads. The codec hardly gains by fewer bits, and is
         // stored in another format.
         precision_scope: &["talker.*"],
+        half_scope: &["decoder.*"],
         // The talker makes one frame at a time.
         typical_matmul: MatmulSize { rows: 1, width: 2048 },
     }

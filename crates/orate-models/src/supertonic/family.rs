@@ -102,6 +102,7 @@ impl ModelFiles for Files {
             kv: None,
             can_speak: true,
             precision_scope: &[],
+            half_scope: &[],
             // Of the vector estimator: as many rows as a sentence has latent frames.
             typical_matmul: MatmulSize { rows: 72, width: 1024 },
         }

@@ -125,6 +125,7 @@ impl ModelFiles for HumFiles {
             kv: None,
             can_speak: true,
             precision_scope: &[],
+            half_scope: &[],
             typical_matmul: MatmulSize { rows: MOST_LETTERS, width: SAMPLES },
         }
     }

@@ -241,6 +241,7 @@ impl ModelFiles for SingFiles {
             kv: None,
             can_speak: true,
             precision_scope: &[],
+            half_scope: &[],
             typical_matmul: MatmulSize { rows: 1, width: 64 },
         }
     }

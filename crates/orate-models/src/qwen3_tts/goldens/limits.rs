@@ -39,7 +39,7 @@
 
 use crate::hooks::{GPU_TOLERANCE, Limit, PartLimit};
 use crate::qwen3_tts::{Files, Network};
-use orate_graph::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy, Weight};
+use orate_graph::{CacheFormat, DeviceInfo, DeviceKind, Precision, PrecisionPolicy};
 
 /// Largest error in f32 on the CPU. The goldens themselves are known to 3e-5: the official package differs
 /// from itself by that much when the number of threads changes (`oracle/qwen3_tts/README.md`).
@@ -95,28 +95,23 @@ pub fn limit(files: &Files, policy: &PrecisionPolicy, kv: CacheFormat, device: &
     if policy.precision == Precision::F32 && kv == CacheFormat::F32 {
         return Limit::Error(if device.kind == DeviceKind::Cpu { CPU_TOLERANCE } else { GPU_TOLERANCE });
     }
-    // A file may have several formats of blocks: what counts is the one with the fewest bits.
-    let coarsest = policy.formats().last().copied().unwrap_or_default();
-    let (asked, exact) = (PartSnr::of_weights(coarsest, device), PartSnr::of_weights(Precision::F32, device));
-    // Whether the policy reaches any weight of these networks.
-    let touched = |networks: &[Network]| {
-        files.weights.names().into_iter().any(|name| {
-            Network::of(name).is_some_and(|n| networks.contains(&n))
-                && policy.of(&Weight::named(name, [1])) != Precision::F32
-        })
+    // The weights of these networks may have several formats: what counts is the one with the fewest bits.
+    let part = |networks: &[Network]| {
+        let names = files.weights.names().into_iter();
+        let names = names.filter(|name| Network::of(name).is_some_and(|n| networks.contains(&n)));
+        let coarsest = names.map(|name| policy.of_name(name)).max().unwrap_or_default();
+        PartSnr::of_weights(coarsest, device)
     };
-    let part = |networks: &[Network], asked, exact| if touched(networks) { asked } else { exact };
     let of_cache = match kv {
         CacheFormat::F32 => f64::INFINITY,
         CacheFormat::F16 => KV_F16_SNR,
         CacheFormat::Bf16 => KV_BF16_SNR,
         CacheFormat::Q8_0 => KV_Q8_0_SNR,
     };
-    let talking = part(&[Network::Talker, Network::CodePredictor], asked.talking, exact.talking);
-    let talking =
-        if talking == exact.talking { talking.min(of_cache) } else { sum_of_noises(talking, of_cache) };
-    let encoders = part(&[Network::SpeakerEncoder, Network::CodecEncoder], asked.encoders, exact.encoders);
-    let codec = part(&[Network::CodecDecoder], asked.codec, exact.codec);
+    let talking = part(&[Network::Talker, Network::CodePredictor]).talking;
+    let talking = if talking == UNTOUCHED { talking.min(of_cache) } else { sum_of_noises(talking, of_cache) };
+    let encoders = part(&[Network::SpeakerEncoder, Network::CodecEncoder]).encoders;
+    let codec = part(&[Network::CodecDecoder]).codec;
     // Stages that no part names belong to the first.
     Limit::PartSnr(vec![
         PartLimit { name: "prompt, talker and predictor", stages: &[], snr: talking },
