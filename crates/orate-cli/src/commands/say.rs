@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "TEXT")]
     pub text: Vec<String>,
 
-    /// Read the text from a file (UTF-8); books: .epub, .md, .html
+    /// Read the text from a file (UTF-8, UTF-16); books: .epub, .md, .html
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     pub file: Option<PathBuf>,
 

@@ -62,8 +62,12 @@ fn text_comes_from_arguments_a_file_or_standard_input() {
     folder.orate_with(&["say", "-o", "stdin.wav"], b"Hello there.\n").ok();
     folder.orate_with(&["say", "-", "-o", "dash.wav"], b"Hello there.\n").ok();
     folder.orate_with(&["say", "--file", "-", "-o", "file-dash.wav"], b"Hello there.\n").ok();
+    // What Notepad of Windows calls Unicode.
+    let utf16: Vec<u8> = "\u{feff}Hello there.\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    folder.write("utf16.txt", utf16);
+    folder.orate(&["say", "--file", "utf16.txt", "-o", "utf16.wav"]).ok();
     let words = folder.read("words.wav");
-    for other in ["file.wav", "bom.wav", "stdin.wav", "dash.wav", "file-dash.wav"] {
+    for other in ["file.wav", "bom.wav", "utf16.wav", "stdin.wav", "dash.wav", "file-dash.wav"] {
         assert!(folder.read(other) == words, "{other} differs");
     }
 }
