@@ -73,6 +73,26 @@ fn text_comes_from_arguments_a_file_or_standard_input() {
 }
 
 #[test]
+fn tags_that_are_spoken_are_noted() {
+    let folder = Folder::new();
+    let say = |more: &[&str]| folder.orate(&[&["say", "-o", "a.wav"], more].concat()).ok();
+    let text = "One [pause:1s] two [voice:ann]";
+    let warning = "warning: `[pause:1s]` is spoken as words; --tags makes it a pause\n";
+    assert_eq!(say(&[text]).stderr, warning);
+    folder.write("words.txt", "two = too");
+    assert_eq!(say(&[text, "--lexicon", "words.txt"]).stderr, warning);
+    let json = say(&[text, "--json"]).json();
+    assert!(json["warnings"][0].as_str().is_some_and(|w| w.contains("`[pause:1s]`")), "{json}");
+    let tag = "warning: `[Rate:0.8]` is spoken as words; --tags makes it a tag\n";
+    assert_eq!(say(&["[Rate:0.8] One"]).stderr, tag);
+    for quiet in
+        [&[text, "--quiet"][..], &["One [pause:1s] two", "--tags"], &["[laugh] One [pause: well] two"]]
+    {
+        assert_eq!(say(quiet).stderr, "", "{quiet:?}");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_samples() {
     let folder = Folder::new();
     let say = |name: &str, more: &[&str]| {
