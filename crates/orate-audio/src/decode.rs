@@ -60,6 +60,20 @@ pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> 
     decode_safely(path, || source(file, max_seconds), Limits::of_a_file(max_seconds))
 }
 
+/// As [`read_audio`], from a stream such as standard input. `name` stands for its path in errors.
+///
+/// # Errors
+///
+/// As [`read_audio`].
+pub fn read_audio_from(
+    name: &str,
+    mut reader: impl Read + Send + Sync + 'static,
+    max_seconds: f64,
+) -> Result<Waveform> {
+    let source = || stream(beginning(&mut reader)?, reader, max_seconds);
+    decode_safely(Path::new(name), source, Limits::of_a_file(max_seconds))
+}
+
 /// As [`read_audio`], for the bytes of a file, which may be a stranger's: at most 8 channels, 192 kHz, and 10
 /// seconds of decoding. `name` stands for its path in errors; its extension is a hint.
 ///
@@ -177,21 +191,45 @@ fn is_pipe(_: &fs::Metadata) -> bool {
     false
 }
 
-/// Input of the decoder: the file, or a copy of a WAV stream with its length filled into the header.
+/// Input of the decoder: the file, or what [`stream`] makes of it.
 fn source(mut file: File, max_seconds: f64) -> io::Result<Box<dyn MediaSource>> {
-    let mut beginning = vec![];
-    file.by_ref().take(HEADER as u64).read_to_end(&mut beginning)?;
+    let beginning = beginning(&mut file)?;
+    if OpenEnd::find(&beginning).is_none() && file.rewind().is_ok() {
+        return Ok(Box::new(file));
+    }
+    stream(beginning, file, max_seconds)
+}
+
+/// First bytes of a recording, in which headers are looked for.
+fn beginning(reader: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    reader.take(HEADER as u64).read_to_end(&mut bytes)?;
+    match bytes.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is empty")),
+        false => Ok(bytes),
+    }
+}
+
+/// Input of the decoder where `rest` follows `beginning`: as it comes, or a copy. The copy of a WAV stream
+/// has its length in the header.
+fn stream(
+    mut beginning: Vec<u8>,
+    rest: impl Read + Send + Sync + 'static,
+    max_seconds: f64,
+) -> io::Result<Box<dyn MediaSource>> {
     if let Some(open) = OpenEnd::find(&beginning) {
         // One second more, to detect that a recording is too long.
-        open.read_rest(&mut beginning, file, max_seconds + 1.0)?;
+        open.read_rest(&mut beginning, rest, max_seconds + 1.0)?;
         open.close(&mut beginning);
         return Ok(Box::new(Cursor::new(beginning)));
     }
-    if file.rewind().is_ok() {
-        return Ok(Box::new(file));
+    let mut rest = rest.take(MAX_BYTES);
+    // The index of an MP4 file may come last.
+    if beginning.get(4..8) == Some(b"ftyp") {
+        rest.read_to_end(&mut beginning)?;
+        return Ok(Box::new(Cursor::new(beginning)));
     }
-    // A pipe cannot be rewound.
-    Ok(Box::new(ReadOnlySource::new(Cursor::new(beginning).chain(file.take(MAX_BYTES)))))
+    Ok(Box::new(ReadOnlySource::new(Cursor::new(beginning).chain(rest))))
 }
 
 #[cfg(test)]

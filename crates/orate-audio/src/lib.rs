@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | write a file | [`write_audio`], or [`AudioWriter`] piece by piece |
 //! | write to a pipe or socket | [`StreamEncoder`]; [`encode`] for a whole clip |
-//! | read a file | [`read_audio`], [`read_audio_bytes`]; [`read_wav`] for WAV only |
+//! | read a file | [`read_audio`], [`read_audio_from`], [`read_audio_bytes`]; [`read_wav`] for WAV only |
 //! | read a recording of a voice | [`read_reference`], or [`prepare_reference`] for samples |
 //! | check one that is used as it is | [`check_recording`] |
 //! | change the sample rate | [`resample`]; [`resample_sinc`] with the filters of torchaudio and soxr |
@@ -60,7 +60,7 @@ mod wav_length;
 mod writer;
 
 pub use compare::{log_spectral_distance_db, snr_db};
-pub use decode::{read_audio, read_audio_bytes};
+pub use decode::{read_audio, read_audio_bytes, read_audio_from};
 pub use encode::{EncoderSettings, StreamEncoder, encode};
 pub use error::{AudioError, Cause, MAX_SAMPLE_RATE, Result};
 pub use finish::{Finish, Level, Leveler, Loudness, Margins, PieceEdges, PieceFinisher, gain_for};

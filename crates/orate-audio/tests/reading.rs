@@ -1,14 +1,15 @@
 //! Reads files of every kind, made by other programs; bad ones are refused.
 
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use orate_testing::Counting;
 use orate_testing::fuzz::{Limits, fuzz};
 
 use orate_audio::{
-    AudioFormat, EncoderSettings, ReferenceOptions, StreamEncoder, Waveform, read_audio, read_reference,
-    read_wav, resample, snr_db, write_audio,
+    AudioFormat, EncoderSettings, ReferenceOptions, StreamEncoder, Waveform, read_audio, read_audio_from,
+    read_reference, read_wav, resample, snr_db, write_audio,
 };
 
 #[global_allocator]
@@ -108,6 +109,23 @@ fn a_wav_stream_that_was_saved_is_read_to_its_end() {
             let error = read_audio(&path, 0.5).expect_err("it is longer");
             assert!(error.to_string().contains("longer than 0.5 s"), "{error}");
         }
+    }
+}
+
+/// A stream cannot be rewound, and the index of an MP4 file may come last.
+#[test]
+fn streams_hold_what_files_hold() {
+    for file in ["tone.mp3", "tone.ogg", "tone.m4a", "resample-16k.wav"] {
+        let bytes = fs::read(data(file)).expect(file);
+        let got = read_audio_from("standard input", Cursor::new(bytes), 60.0).expect(file);
+        assert_eq!(got, read_audio(data(file), 60.0).expect(file), "{file}");
+    }
+    let stream = streamed(&tone(24_000), 24_000, AudioFormat::Wav16);
+    let got = read_audio_from("standard input", Cursor::new(stream), 60.0).expect("reads");
+    assert_eq!(got.samples.len(), 19_200);
+    for bad in ["", "no sound"] {
+        let error = read_audio_from("standard input", bad.as_bytes(), 60.0).expect_err("no audio");
+        assert!(error.to_string().starts_with("standard input: cannot read this as audio"), "{error}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! A book as it is read aloud: chapters of headings and paragraphs.
 
 use orate_files::{one_line, shown};
+use orate_text::decode_text;
 use std::path::{Path, PathBuf};
 
 /// Largest file in bytes. Books with many pictures have 200 MB.
@@ -103,7 +104,8 @@ pub enum BookError {
 /// Reads a book by the extension of its file.
 ///
 /// # Errors
-/// The file cannot be read, is not UTF-8 or not of the format, is encrypted, too large, or has no text.
+/// The file cannot be read, is neither UTF-8 nor UTF-16, is not of the format, is encrypted, too large, or
+/// has no text.
 pub fn read(path: &Path) -> Result<Book, BookError> {
     let format = BookFormat::of(path);
     let bytes = orate_files::read(path, MAX_FILE)
@@ -123,19 +125,12 @@ pub fn parse(path: &Path, bytes: Vec<u8>, format: BookFormat) -> Result<Book, Bo
         if bytes.len() > MAX_TEXT {
             return Err(damaged(format!("more than {} MiB of text; split it", MAX_TEXT >> 20)));
         }
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            damaged(format!(
-                "not UTF-8 text: byte 0x{:02x} at offset {at}; \
-                 convert it first, for example with `iconv -f LATIN1 -t UTF-8`",
-                e.as_bytes()[at]
-            ))
-        })?;
-        let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
+        let text = decode_text(bytes, "convert it first, for example with `iconv -f LATIN1 -t UTF-8`")
+            .map_err(|e| damaged(e.to_string()))?;
         match format {
-            BookFormat::Html => crate::html::read(text, crate::html::Syntax::of(text)).into_book(),
-            BookFormat::Markdown => crate::markdown::read(text),
-            _ => crate::text::read(text),
+            BookFormat::Html => crate::html::read(&text, crate::html::Syntax::of(&text)).into_book(),
+            BookFormat::Markdown => crate::markdown::read(&text),
+            _ => crate::text::read(&text),
         }
     };
     book.chapters.retain(|chapter| chapter.blocks.iter().any(|block| block.text() != ""));

@@ -5,6 +5,7 @@
 
 use crate::book::{Block, Book, BookError, Chapter, Line, MAX_TEXT};
 use crate::html::{self, Page, Syntax};
+use orate_text::decode_text;
 use rbook::Epub;
 use std::collections::HashMap;
 use std::io::{self, Cursor, Read, Write};
@@ -51,7 +52,8 @@ pub(crate) fn read(path: &Path, bytes: Vec<u8>) -> Result<Book, BookError> {
         if text > MAX_TEXT {
             return Err(damaged(format!("more than {} MiB of text", MAX_TEXT >> 20)));
         }
-        let page = decode(page.0).map_err(|problem| damaged(format!("{name}: {problem}")))?;
+        let page = decode_text(page.0, "repair the book with an editor")
+            .map_err(|problem| damaged(format!("{name}: {problem}")))?;
         let page = html::read(&page, Syntax::Xhtml);
         let known = marks.get(name).map(Vec::as_slice).unwrap_or_default();
         add_page(&mut chapters, page, known, !marks.is_empty());
@@ -114,25 +116,6 @@ fn add_page(chapters: &mut Vec<Chapter>, page: Page, marks: &[Mark], has_content
             (None, Some(chapter)) => chapter.blocks.push(block),
             (title, _) => chapters.push(Chapter { title, blocks: vec![block] }),
         }
-    }
-}
-
-/// Text of a page, which is UTF-8 or UTF-16.
-fn decode(bytes: Vec<u8>) -> Result<String, String> {
-    let utf16 = |unit: fn([u8; 2]) -> u16| {
-        let units = bytes[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
-        char::decode_utf16(units).collect::<Result<String, _>>().map_err(|_| "not UTF-16 text".to_owned())
-    };
-    match bytes.as_slice() {
-        [0xFF, 0xFE, ..] => utf16(u16::from_le_bytes),
-        [0xFE, 0xFF, ..] => utf16(u16::from_be_bytes),
-        _ => String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            format!(
-                "not UTF-8 text: byte 0x{:02x} at offset {at}; repair the book with an editor",
-                e.as_bytes()[at]
-            )
-        }),
     }
 }
 

@@ -11,7 +11,7 @@ use orate::{
     CacheChoice, DeviceChoice, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
     PrecisionPolicy,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Text-to-speech on the CPU and on any GPU.
 #[derive(Debug, Parser)]
@@ -105,10 +105,9 @@ impl PrecisionArgs {
     }
 }
 
-/// Model and device.
+/// Which model.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Model and device")]
-pub struct EngineArgs {
+pub struct ModelArgs {
     /// Model folder, GGUF file or pulled model [default: the built-in voice]
     ///
     /// `orate models` lists names of models; `orate pull` downloads one.
@@ -118,6 +117,14 @@ pub struct EngineArgs {
     /// Codec or S3Gen of a model of two GGUF files [default: the one beside it]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub codec: Option<PathBuf>,
+}
+
+/// Model and device.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Model and device")]
+pub struct EngineArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
 
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -153,20 +160,41 @@ pub struct PlaceArgs {
     pub precision: PrecisionArgs,
 }
 
+impl ModelArgs {
+    /// Path of the model, if one is named.
+    fn path(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(self.model.as_deref().map(model_path).transpose()?)
+    }
+
+    fn source(&self) -> anyhow::Result<ModelSource> {
+        Ok(self.path()?.map_or(ModelSource::BuiltIn, ModelSource::Path))
+    }
+
+    /// Opens the model on the CPU to inspect it; computes nothing.
+    pub fn open_to_look(&self) -> anyhow::Result<Engine> {
+        let options = EngineOptions {
+            model: self.source()?,
+            codec: self.codec.clone(),
+            families: families(),
+            device: DeviceChoice::Cpu,
+            threads: Some(1),
+            precision: PrecisionPolicy::default().into(),
+            ..Default::default()
+        };
+        Ok(Engine::with_options(options)?)
+    }
+}
+
 impl EngineArgs {
     /// Model files, which no output may replace.
     pub fn inputs(&self) -> Vec<Input> {
         let built_in =
             || std::env::var_os(orate::VOICE_VARIABLE).filter(|p| !p.is_empty()).map(PathBuf::from);
         // A model that is not found is reported when it is opened.
-        let model = self.path().unwrap_or_else(|_| self.model.clone());
-        let codec = self.codec.clone().map(|path| ("the codec", path));
+        let ModelArgs { model, codec } = &self.model;
+        let model = self.model.path().unwrap_or_else(|_| model.clone());
+        let codec = codec.clone().map(|path| ("the codec", path));
         model.or_else(built_in).map(|path| ("the model", path)).into_iter().chain(codec).collect()
-    }
-
-    /// Path of the model, if one is named.
-    fn path(&self) -> anyhow::Result<Option<PathBuf>> {
-        Ok(self.model.as_deref().map(model_path).transpose()?)
     }
 
     /// Opens the model and prints which devices were skipped.
@@ -176,12 +204,12 @@ impl EngineArgs {
 
     /// Opens the model without printing.
     pub fn open_silently(&self) -> anyhow::Result<Engine> {
-        self.open_as(self.path()?.map_or(ModelSource::BuiltIn, ModelSource::Path))
+        self.open_as(self.model.source()?)
     }
 
     /// Opens the model for comparison with goldens, which may need only part of its weights.
     pub fn open_to_compare(&self) -> anyhow::Result<Engine> {
-        match self.path()? {
+        match self.model.path()? {
             Some(path) => self.open_as(ModelSource::Goldens(path)).inspect(note_fallbacks),
             None => self.open(),
         }
@@ -191,7 +219,7 @@ impl EngineArgs {
         let place = &self.place;
         let options = EngineOptions {
             model,
-            codec: self.codec.clone(),
+            codec: self.model.codec.clone(),
             families: families(),
             device: place.device,
             threads: place.threads.map(usize::from),
@@ -207,21 +235,6 @@ impl EngineArgs {
             e => anyhow::Error::from(e),
         })
     }
-}
-
-/// Opens a model on the CPU to inspect it; computes nothing.
-pub fn open_to_look(model: Option<&Path>, precision: &PrecisionPolicy) -> anyhow::Result<Engine> {
-    let model = model.map(model_path).transpose()?.map_or(ModelSource::BuiltIn, ModelSource::Path);
-    let (device, precision) = (DeviceChoice::Cpu, precision.clone().into());
-    let options = EngineOptions {
-        model,
-        families: families(),
-        device,
-        threads: Some(1),
-        precision,
-        ..Default::default()
-    };
-    Ok(Engine::with_options(options)?)
 }
 
 /// Parses `--precision`.

@@ -1,6 +1,6 @@
 //! Who speaks for the voices of a script: voices of the model, kept ones, and those of other models.
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, ModelArgs};
 use crate::delivery::with_voice;
 use crate::engine_report::note_fallbacks;
 use crate::failure::UsageError;
@@ -68,7 +68,8 @@ pub fn cast(
             Some(model) => {
                 if !engines.contains_key(model) {
                     let path = Some(model).filter(|path| !path.as_os_str().is_empty());
-                    let other = EngineArgs { model: path.map(Path::to_owned), codec: None, ..args.clone() };
+                    let model_args = ModelArgs { model: path.map(Path::to_owned), codec: None };
+                    let other = EngineArgs { model: model_args, place: args.place.clone() };
                     let opened = other.open_silently().with_context(|| format!("--cast {name}"))?;
                     note_fallbacks(&opened);
                     engines.insert(model, opened);

@@ -1,7 +1,8 @@
 //! The text to speak: from arguments, a file, or standard input.
 
 use crate::print;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use orate::decode_text;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -38,22 +39,12 @@ fn decode(name: &str, reader: impl Read) -> anyhow::Result<String> {
     if bytes.len() as u64 > MOST_BYTES {
         bail!("{name}: more than {} MiB of text; split it and speak the parts", MOST_BYTES >> 20);
     }
-    let from = match &bytes[..] {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
-        bytes if bytes.contains(&0) => bail!("{name}: not a text file: it contains NUL bytes"),
-        _ => "LATIN1",
-    };
-    match String::from_utf8(bytes) {
-        // Some editors start a file with a byte order mark.
-        Ok(text) => Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
-        Err(e) => {
-            let (at, byte) = (e.utf8_error().valid_up_to(), e.as_bytes()[e.utf8_error().valid_up_to()]);
-            bail!(
-                "{name}: not UTF-8 text: byte 0x{byte:02x} at offset {at}; \
-                 convert it first, for example with `iconv -f {from} -t UTF-8`"
-            )
-        }
+    let is_utf16 = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
+    if !is_utf16 && bytes.contains(&0) {
+        bail!("{name}: not a text file: it contains NUL bytes");
     }
+    let fix = "convert it first, for example with `iconv -f LATIN1 -t UTF-8`";
+    decode_text(bytes, fix).map_err(|e| anyhow!("{name}: {e}"))
 }
 
 #[cfg(test)]
@@ -73,13 +64,11 @@ mod tests {
         assert_eq!(decode("x", "\u{feff}Hé".as_bytes()).unwrap(), "Hé");
         let error = decode("x", &b"caf\xe9"[..]).unwrap_err().to_string();
         assert!(error.starts_with("x: not UTF-8 text: byte 0xe9 at offset 3;"), "{error}");
-        for bom in [b"\xff\xfeH\0", b"\xfe\xff\0H"] {
-            let error = decode("x", &bom[..]).unwrap_err().to_string();
-            assert!(
-                error.contains("at offset 0;") && error.contains("`iconv -f UTF-16 -t UTF-8`"),
-                "{error}"
-            );
+        for utf16 in [b"\xff\xfeH\0", b"\xfe\xff\0H"] {
+            assert_eq!(decode("x", &utf16[..]).unwrap(), "H");
         }
+        let error = decode("x", &b"\xff\xfe\0\xd8"[..]).unwrap_err().to_string();
+        assert!(error.starts_with("x: not UTF-16 text: unpaired surrogate 0xd800 at offset 2;"), "{error}");
         for binary in [&b"\x7fELF\0\xff"[..], b"H\0i\0"] {
             let error = decode("x", binary).unwrap_err().to_string();
             assert_eq!(error, "x: not a text file: it contains NUL bytes");

@@ -25,7 +25,7 @@ pub struct Known {
     pub bytes: u64,
     /// Patterns of the files that the model reads.
     pub files: &'static [&'static str],
-    /// Files without which it cannot be opened; `a|b` is one of two.
+    /// Files without which it cannot be opened; `a|b` is one of two, the one that is read first.
     needs: &'static [&'static str],
     /// The file that stands for the model, in repositories of several.
     entry: Option<&'static str>,
@@ -81,7 +81,7 @@ const fn chatterbox(
     bytes: u64,
     files: &'static [&'static str],
 ) -> Known {
-    // What is listed is exactly what the official package opens.
+    // What the official package opens, but the .safetensors of networks that are also there as .pt.
     Known { name, id, family: "Chatterbox", about, license: MIT, bytes, files, needs: files, entry: None }
 }
 
@@ -92,6 +92,9 @@ const MULTILINGUAL_2: &str = "t3_mtl23ls_v2.safetensors";
 const MULTILINGUAL_3: &str = "t3_mtl23ls_v3.safetensors";
 const GRAPHEMES: &str = "grapheme_mtl_merged_expanded_v1.json";
 const CANGJIE: &str = "Cangjie5_TC.json";
+/// The official package downloads the `.pt`, and the cache is shared with it.
+const S3GEN_OR_PT: &str = "s3gen.safetensors|s3gen.pt";
+const VE_OR_PT: &str = "ve.safetensors|ve.pt";
 
 /// All of them. Sizes are those that `docs/models.md` or the number of weights suggest.
 pub static KNOWN: &[Known] = &[
@@ -136,22 +139,24 @@ pub static KNOWN: &[Known] = &[
     chatterbox("chatterbox", "ResembleAI/chatterbox", "English, clones voices", 3_200_000_000, ENGLISH),
     Known {
         entry: Some(MULTILINGUAL_2),
+        needs: &[MULTILINGUAL_2, S3GEN_OR_PT, VE_OR_PT, GRAPHEMES, CANGJIE, "conds.pt"],
         ..chatterbox(
             "chatterbox-multilingual",
             "ResembleAI/chatterbox",
             "23 languages, clones voices",
             3_200_000_000,
-            &[MULTILINGUAL_2, "s3gen.pt", "ve.pt", GRAPHEMES, CANGJIE, "conds.pt"],
+            &[MULTILINGUAL_2, "s3gen.safetensors", "ve.safetensors", GRAPHEMES, CANGJIE, "conds.pt"],
         )
     },
     Known {
         entry: Some(MULTILINGUAL_3),
+        needs: &[MULTILINGUAL_3, S3GEN_OR_PT, VE_OR_PT, GRAPHEMES, CANGJIE, "conds.pt"],
         ..chatterbox(
             "chatterbox-multilingual-v3",
             "ResembleAI/chatterbox",
             "23 languages, clones voices",
             3_200_000_000,
-            &[MULTILINGUAL_3, "s3gen.pt", "ve.pt", GRAPHEMES, CANGJIE, "conds.pt"],
+            &[MULTILINGUAL_3, "s3gen.safetensors", "ve.safetensors", GRAPHEMES, CANGJIE, "conds.pt"],
         )
     },
     chatterbox(
@@ -242,14 +247,21 @@ impl Known {
         let snapshots = cache.snapshots(repo);
         for folder in &snapshots {
             if missing(self, |name| folder.join(name).is_file()).is_empty() {
-                let bytes = size(folder, folder, self.files, MAX_DEPTH);
+                let read = self.needs.iter().filter_map(|names| first_in(folder, names));
+                let patterns: Vec<&str> = self.files.iter().copied().chain(read).collect();
+                let bytes = size(folder, folder, &patterns, MAX_DEPTH);
                 let path = self.entry.map_or_else(|| folder.clone(), |entry| folder.join(entry));
                 return Found::Whole { path, bytes };
             }
         }
-        let some = |folder: &PathBuf| self.needs.iter().any(|name| folder.join(name).is_file());
+        let some = |folder: &PathBuf| self.needs.iter().any(|names| first_in(folder, names).is_some());
         if snapshots.iter().any(some) { Found::Part } else { Found::Nothing }
     }
+}
+
+/// The first of the names `a|b` that a folder has.
+fn first_in<'a>(folder: &Path, names: &'a str) -> Option<&'a str> {
+    names.split('|').find(|name| folder.join(name).is_file())
 }
 
 /// Missing files of a model.
@@ -324,6 +336,31 @@ mod tests {
             Found::Whole { path: snapshots.join(&two).join(MULTILINGUAL_2), bytes: 30 }
         );
         assert_eq!(find(english), Found::Whole { path: snapshots.join(&one), bytes: 25 });
+    }
+
+    #[test]
+    fn multilingual_models_need_their_weights_in_one_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        let commit = "1".repeat(40);
+        let snapshot = folder.path().join("models--ResembleAI--chatterbox/snapshots").join(&commit);
+        fs::create_dir_all(&snapshot).unwrap();
+        let put = |name: &str| fs::write(snapshot.join(name), "12345").unwrap();
+        for (name, entry) in
+            [("chatterbox-multilingual", MULTILINGUAL_2), ("chatterbox-multilingual-v3", MULTILINGUAL_3)]
+        {
+            let known = known(name).unwrap();
+            let is_pt = |file: &&&str| file.ends_with(".pt");
+            assert_eq!(known.files.iter().filter(is_pt).collect::<Vec<_>>(), [&"conds.pt"], "{name}");
+            // Those of the official package.
+            [entry, "s3gen.pt", "ve.pt", GRAPHEMES, CANGJIE, "conds.pt"].into_iter().for_each(put);
+            let whole = Found::Whole { path: snapshot.join(entry), bytes: 30 };
+            assert_eq!(known.find(&cache, &known.repo()), whole, "{name}");
+            let preferred = ["s3gen.safetensors", "ve.safetensors"];
+            preferred.into_iter().for_each(put);
+            assert_eq!(known.find(&cache, &known.repo()), whole, "{name}");
+            preferred.into_iter().for_each(|name| fs::remove_file(snapshot.join(name)).unwrap());
+        }
     }
 
     #[test]

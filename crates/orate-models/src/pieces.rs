@@ -1,6 +1,22 @@
 //! A long text is spoken in pieces: what families share of that, and the check of what they return.
 
 use crate::{Cancel, Options};
+use orate_text::Traced;
+
+/// Most characters of a piece: about 20 seconds of speech, half of what the official code of Chatterbox
+/// allows. Longer pieces sound no better, and cost more when their generation runs away.
+pub const MOST_CHARS: usize = 300;
+/// The same for scripts whose characters stand for a syllable or a word.
+const MOST_IDEOGRAPHS: usize = 100;
+/// The first character of East Asian scripts.
+const FIRST_IDEOGRAPH: char = '\u{2E80}';
+
+/// Cuts a text into pieces of whole sentences, for models that generate a piece frame by frame.
+pub fn cut(text: &str) -> Vec<Traced> {
+    let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
+    let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
+    Traced::from(text).pieces(max_chars)
+}
 
 /// Seed of a piece's random numbers: the given one for the first, another stream for each further one.
 pub fn piece_seed(seed: u64, index: usize) -> u64 {
@@ -55,6 +71,17 @@ pub fn first_damaged(samples: &[f32]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_dense_scripts_have_fewer_characters() {
+        for (sentence, most) in [("Eleven men. ", MOST_CHARS), ("十一個人在這裡。", MOST_IDEOGRAPHS)]
+        {
+            let lengths: Vec<_> =
+                cut(&sentence.repeat(60)).iter().map(|piece| piece.chars().count()).collect();
+            assert!(lengths.iter().all(|length| *length <= most), "{lengths:?}");
+            assert!(lengths[0] + sentence.chars().count() > most, "{lengths:?}");
+        }
+    }
 
     #[test]
     fn each_piece_has_its_seed() {

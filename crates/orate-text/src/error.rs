@@ -63,6 +63,19 @@ pub enum TextError {
         problem: String,
     },
 
+    /// A text is neither UTF-8 nor UTF-16.
+    #[error("not {encoding} text: {problem} at offset {offset}; {}", one_line(fix))]
+    Encoding {
+        /// What it seemed to be: UTF-8 or UTF-16.
+        encoding: &'static str,
+        /// What is wrong.
+        problem: String,
+        /// Where, in bytes.
+        offset: usize,
+        /// What to do about it.
+        fix: String,
+    },
+
     /// The markup of a text is malformed.
     #[error("line {line}, column {column}: {}; {}", one_line(problem), one_line(fix))]
     Markup {

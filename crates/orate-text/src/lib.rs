@@ -5,6 +5,7 @@
 //! - [`words`] lists the words that captions show, and [`captions`] writes SRT, WebVTT and JSON.
 //! - [`Script`] divides a text with SSML or tags into segments of one voice and rate. [`Lexicon`] has
 //!   spellings of a user's words.
+//! - [`decode_text`] decodes text files: UTF-8 and UTF-16.
 //! - [`TextSession`] cuts sentences off a text that arrives in parts.
 //! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalization, language tags,
 //!   token ids. Independent of the language; it never turns `5` into "five".
@@ -36,6 +37,7 @@ pub mod captions;
 pub mod chatterbox;
 mod cjk;
 mod classes;
+mod encoding;
 pub mod english;
 mod error;
 mod invisible;
@@ -49,6 +51,7 @@ mod traced;
 pub mod words;
 
 pub use captions::{Source, TimedWord};
+pub use encoding::decode_text;
 pub use error::TextError;
 pub use invisible::is_invisible;
 pub use lexicon::Lexicon;

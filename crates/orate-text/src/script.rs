@@ -119,6 +119,18 @@ impl Script {
         tags::read(text)
     }
 
+    /// The first tag that [`Script::tagged`] would apply, for warnings about texts that are read without.
+    ///
+    /// ```
+    /// let tag = |text| orate_text::Script::first_tag(text);
+    /// assert_eq!(tag("[laugh] One [pause:1s] two"), Some("[pause:1s]"));
+    /// assert_eq!(tag("[laugh] One [pause:long] two"), None);
+    /// ```
+    #[must_use]
+    pub fn first_tag(text: &str) -> Option<&str> {
+        tags::first(text)
+    }
+
     /// Reads SSML.
     ///
     /// Supported are `speak`, `p`, `s`, `break`, `prosody` (`rate`, `volume`), `voice` (`name`), `lang`,

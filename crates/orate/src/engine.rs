@@ -7,7 +7,7 @@ use crate::{
 };
 use orate_audio::{
     AudioError, Finish, ReferenceOptions, Waveform, check_recording, prepare_reference, read_audio,
-    read_audio_bytes,
+    read_audio_bytes, read_audio_from,
 };
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
@@ -15,6 +15,7 @@ use orate_models::{
     Opening, OptionSpec, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 use std::any::Any;
+use std::io::Read;
 use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -404,6 +405,21 @@ impl Engine {
         let path = recording.as_ref();
         let Waveform { samples, sample_rate } = read_audio(path, *SOURCE_SECONDS.end())?;
         self.begin_conversion(&path.display().to_string(), &samples, sample_rate, options)
+    }
+
+    /// As [`Engine::convert_stream`], from a stream such as standard input. `what` names it in errors.
+    ///
+    /// # Errors
+    /// As [`Engine::convert_stream`].
+    pub fn convert_stream_from(
+        &self,
+        what: &str,
+        recording: impl Read + Send + Sync + 'static,
+        options: &Options,
+    ) -> Result<Stream> {
+        self.conversion_with(options)?;
+        let Waveform { samples, sample_rate } = read_audio_from(what, recording, *SOURCE_SECONDS.end())?;
+        self.begin_conversion(what, &samples, sample_rate, options)
     }
 
     /// As [`Engine::convert_stream`], for mono samples of any rate.

@@ -129,6 +129,9 @@ fn text_has_chapters_where_headings_stand_alone() {
     let text = "\u{feff}The Book\n\nCHAPTER I.\nThe Beginning\n\nIt was\r\na night. \n\nChapter one was long, and it \
                 said so in a sentence of its own, which goes on and on.\n\nIV\n\nFour.\n\n* * *\n\nEpilogue\n\nEnd.\n";
     let book = read("a.txt", text);
+    let utf16 = |bytes: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+    assert_eq!(read("a.txt", utf16(u16::to_le_bytes)), book);
+    assert_eq!(read("a.txt", utf16(u16::to_be_bytes)), book);
     let expected = [
         "[]",
         "The Book",

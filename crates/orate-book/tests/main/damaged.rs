@@ -17,11 +17,17 @@ fn errors_say_what_and_where() {
         ("META-INF/container.xml", CONTAINER),
         ("OEBPS/content.opf", &package("3.0", &["a.xhtml"], "")),
     ]);
-    let cases: [(&str, &[u8], &str); 7] = [
+    let cases: [(&str, &[u8], &str); 9] = [
         ("a.epub", b"not a zip", "a.epub: not an EPUB file, or a damaged one"),
         ("a.epub", &zip(&[("a", "b")]), "a.epub: not an EPUB file, or a damaged one"),
         ("a.epub", &missing_page, "a.xhtml"),
         ("a.html", b"caf\xe9", "a.html: not UTF-8 text: byte 0xe9 at offset 3; convert it first"),
+        ("a.txt", b"\xff\xfea\0\0\xdcb\0", "a.txt: not UTF-16 text: unpaired surrogate 0xdc00 at offset 4;"),
+        (
+            "a.md",
+            b"\xfe\xff\0a\0",
+            "a.md: not UTF-16 text: single byte 0x00 at offset 4; the file is damaged",
+        ),
         ("a.md", b"```\ncode\n```", "a.md: no text to read aloud"),
         ("a.html", b"<script>alert(1)</script>", "a.html: no text to read aloud"),
         ("a.txt", b" \n* * *\n", "a.txt: no text to read aloud"),

@@ -2,9 +2,11 @@
 
 use crate::args::EngineArgs;
 use crate::delivery::{Delivery, OutputArgs, VoiceArgs};
+use crate::failure::UsageError;
 use crate::interrupt::Interrupt;
 use crate::own_options::ConversionOptions;
 use serde_json::json;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -15,11 +17,12 @@ Examples:
   orate convert me.wav --model DIR --reference ada.wav -o ada-says.wav
   orate convert talk.mp3 --model DIR --voice ada -o talk.flac
   orate convert me.wav --model DIR -o - | aplay    plays while it converts
+  ffmpeg -i talk.mkv -f wav - | orate convert - --model DIR -o talk.wav
 
 DIR is a Chatterbox model. The source may last an hour; what it says, and when, stays the same. \
 An existing file is replaced when the new one is complete; no partial file remains.")]
 pub struct Args {
-    /// The recording, of up to an hour: wav, flac, mp3, ogg, m4a
+    /// Recording of up to an hour: wav, flac, mp3, ogg, m4a; `-` is standard input
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
 
@@ -39,15 +42,23 @@ pub struct Args {
 /// Converts, writes the output and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    let source = vec![("the source", args.source.clone())];
+    let file = Some(&args.source).filter(|source| source.as_os_str() != "-");
+    let source = file.map(|path| ("the source", path.clone())).into_iter().collect();
     let output = args.output.check(source, (&args.engine, &args.voice), &[])?;
     let delivery = Delivery::open((&args.output, &args.engine, &args.voice), output, started)?;
     let engine = &delivery.engine;
     engine.conversion()?;
+    if file.is_none() && io::stdin().is_terminal() {
+        let problem = "a terminal has no sound; pipe a recording into it, or name a file";
+        return Err(UsageError(format!("standard input: {problem}")).into());
+    }
     let interrupt = Interrupt::new();
     let options = args.own.set(args.voice.options(engine, None, &interrupt)?);
     let speaking = Instant::now();
-    let stream = engine.convert_stream(&args.source, &options)?;
+    let stream = match file {
+        Some(path) => engine.convert_stream(path, &options)?,
+        None => engine.convert_stream_from("standard input", io::stdin(), &options)?,
+    };
     let speech = delivery.write(stream, &[], &interrupt, speaking)?;
     let source = args.source.display().to_string();
     let more = json!({ "source": source, "options": args.own.as_json() });

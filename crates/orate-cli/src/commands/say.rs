@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "TEXT")]
     pub text: Vec<String>,
 
-    /// Read the text from a file (UTF-8); books: .epub, .md, .html
+    /// Read the text from a file (UTF-8, UTF-16); books: .epub, .md, .html
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     pub file: Option<PathBuf>,
 
@@ -151,6 +151,10 @@ impl Captions {
 }
 
 impl SpeechArgs {
+    fn has_markup(&self) -> bool {
+        self.ssml || self.tags
+    }
+
     /// The script of a text with markup or a lexicon.
     fn script(&self, text: &str) -> anyhow::Result<Option<Script>> {
         let script = match (self.ssml, self.tags) {
@@ -172,7 +176,7 @@ impl SpeechArgs {
 /// Speaks, writes the output and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    cast::check(&args.speech.cast, args.speech.ssml || args.speech.tags)?;
+    cast::check(&args.speech.cast, args.speech.has_markup())?;
     #[cfg(feature = "books")]
     if book::is_book(args) {
         return book::run(args);
@@ -197,7 +201,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         options.finish = Finish::NONE;
     }
     let script = args.speech.script(&text)?;
-    let warnings = script.as_ref().map_or_else(Vec::new, |s| cast::warnings(&args.speech.cast, s));
+    let warnings = match &script {
+        Some(script) if args.speech.has_markup() => cast::warnings(&args.speech.cast, script),
+        _ => Script::first_tag(&text).map(spoken_tag).into_iter().collect(),
+    };
     let speaking = Instant::now();
     let stream = match &script {
         None => engine.stream(&text, &options)?,
@@ -246,6 +253,13 @@ fn text(args: &Args) -> anyhow::Result<String> {
         return Ok(text);
     }
     input::read(&args.text, args.file.as_deref())
+}
+
+/// The warning about a tag in a text without markup.
+fn spoken_tag(tag: &str) -> String {
+    let is_pause = tag.to_ascii_lowercase().starts_with("[pause:");
+    let what = if is_pause { "a pause" } else { "a tag" };
+    format!("`{tag}` is spoken as words; --tags makes it {what}")
 }
 
 /// First characters of a text, white space collapsed.

@@ -1,6 +1,6 @@
 //! `orate serve`: a speech server.
 
-use crate::args::{EngineArgs, PlaceArgs};
+use crate::args::{EngineArgs, ModelArgs, PlaceArgs};
 use crate::failure::UsageError;
 use crate::print;
 use anyhow::Context;
@@ -61,6 +61,18 @@ pub struct Args {
         value_delimiter = ','
     )]
     models: Vec<String>,
+
+    /// Codec or S3Gen of a model of two GGUF files [default: the one beside it]
+    ///
+    /// The name is that of the model, which may be left out if there is only one; may be repeated.
+    #[arg(
+        long = "codec",
+        value_name = "FILE[=NAME]",
+        env = "ORATE_SERVE_CODEC",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
+    codecs: Vec<String>,
 
     /// Texts that a model speaks at once [default: by model and device]
     #[arg(
@@ -362,18 +374,14 @@ fn opening(args: &Args, models: Vec<(Option<String>, Model)>) -> anyhow::Result<
     if models.is_empty() {
         return args.models();
     }
-    let mut all: Vec<(Open, String)> = vec![];
+    let mut all: Vec<(Model, String)> = vec![];
     for (id, model) in models {
-        let (open, usual): (Open, String) = match model {
-            Model::Open(engine) => {
-                let origin = Path::new(engine.model_name());
-                let id = if origin.exists() { id_of(origin) } else { BUILT_IN.to_owned() };
-                (Box::new(move || Ok(engine)), id)
-            }
-            Model::Named(path) => {
-                let id = id_of(&path);
-                (args.engine(Some(path)), id)
-            }
+        let usual = match &model {
+            Model::Named(path) => id_of(path),
+            Model::Open(engine) => match Path::new(engine.model_name()) {
+                origin if origin.exists() => id_of(origin),
+                _ => BUILT_IN.to_owned(),
+            },
         };
         let id = id.unwrap_or(usual);
         if !is_id(&id) {
@@ -383,9 +391,15 @@ fn opening(args: &Args, models: Vec<(Option<String>, Model)>) -> anyhow::Result<
         if all.iter().any(|(_, known)| *known == id) {
             return Err(UsageError(format!("two models are called {id}; give them names")).into());
         }
-        all.push((open, id));
+        all.push((model, id));
     }
-    Ok(all)
+    let to_open = all.iter().filter(|(model, _)| matches!(model, Model::Named(_)));
+    args.check_codecs(&to_open.map(|(_, id)| &**id).collect::<Vec<_>>())?;
+    let open = |(model, id): (Model, String)| match model {
+        Model::Open(engine) => (Box::new(move || Ok(engine)) as Open, id),
+        Model::Named(path) => (args.engine(Some(path), &id), id),
+    };
+    Ok(all.into_iter().map(open).collect())
 }
 
 /// What an error of clap says, without usage and hints at flags.
@@ -588,17 +602,50 @@ impl Args {
     }
 
     /// Opens a model by path or name; the built-in voice without.
-    fn engine(&self, model: Option<PathBuf>) -> Open {
-        let args = EngineArgs { model, codec: None, place: self.place.clone() };
+    fn engine(&self, model: Option<PathBuf>, id: &str) -> Open {
+        let model = ModelArgs { model, codec: self.codec(id) };
+        let args = EngineArgs { model, place: self.place.clone() };
         Box::new(move || args.open())
+    }
+
+    /// Values of `--codec`, with the names of models.
+    fn codecs(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.codecs.iter().map(|codec| match codec.rsplit_once('=') {
+            Some((file, id)) => (file, Some(id)),
+            None => (&**codec, None),
+        })
+    }
+
+    /// Codec of a model. One without a name is for the only model.
+    fn codec(&self, id: &str) -> Option<PathBuf> {
+        self.codecs().find(|(_, name)| name.is_none_or(|name| name == id)).map(|(file, _)| file.into())
+    }
+
+    /// Refuses a codec of no model that is opened, a second one of a model, and one without a name where
+    /// there are several.
+    fn check_codecs(&self, ids: &[&str]) -> Result<(), UsageError> {
+        for (i, (file, id)) in self.codecs().enumerate() {
+            let is_same = |other: Option<&str>| other.is_none() || id.is_none() || other == id;
+            let problem = match id {
+                None if ids.len() != 1 => "it needs the name of a model: FILE=NAME".to_owned(),
+                Some(id) if !ids.contains(&id) => format!("no model is called {id}"),
+                _ if self.codecs().take(i).any(|(_, other)| is_same(other)) => {
+                    "the model has another codec".to_owned()
+                }
+                _ => continue,
+            };
+            return Err(UsageError(format!("--codec {file}: {problem}")));
+        }
+        Ok(())
     }
 
     /// Models, and the names to serve them under.
     fn models(&self) -> anyhow::Result<Vec<(Open, String)>> {
         if self.models.is_empty() {
-            return Ok(vec![(self.engine(None), BUILT_IN.to_owned())]);
+            self.check_codecs(&[BUILT_IN])?;
+            return Ok(vec![(self.engine(None, BUILT_IN), BUILT_IN.to_owned())]);
         }
-        let mut all: Vec<(Open, String)> = vec![];
+        let mut all: Vec<(&str, String)> = vec![];
         for model in &self.models {
             let (path, id) = match model.rsplit_once('=') {
                 Some((path, id)) => (path, id.to_owned()),
@@ -612,9 +659,10 @@ impl Args {
                 let problem = format!("two models are called {id}; give names: PATH=NAME");
                 return Err(UsageError(format!("--model {model}: {problem}")).into());
             }
-            all.push((self.engine(Some(path.into())), id));
+            all.push((path, id));
         }
-        Ok(all)
+        self.check_codecs(&all.iter().map(|(_, id)| &**id).collect::<Vec<_>>())?;
+        Ok(all.into_iter().map(|(path, id)| (self.engine(Some(path.into()), &id), id)).collect())
     }
 }
 

@@ -1,12 +1,12 @@
 //! `orate voices`: lists voices of a model; adds and removes kept voices made from recordings.
 
-use crate::args::{EngineArgs, open_to_look};
+use crate::args::{EngineArgs, ModelArgs};
 use crate::delivery::note_transcript;
 use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
 use crate::own_options::{family_of, fits};
 use crate::print;
-use orate::{ClonedVoice, Engine, PrecisionPolicy, VoiceStore};
+use orate::{ClonedVoice, Engine, VoiceStore};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,9 +29,8 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Model folder, packed voice (.gguf) or pulled model [default: the built-in voice]
-    #[arg(long, short, value_name = "MODEL")]
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -93,9 +92,9 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
 }
 
 fn list(args: &Args) -> anyhow::Result<()> {
-    let engine = open_to_look(args.model.as_deref(), &PrecisionPolicy::default())?;
+    let engine = args.model.open_to_look()?;
     let voices = engine.voices();
-    let kept = kept(&VoiceStore::user()?, args.model.as_ref().map(|_| &engine))?;
+    let kept = kept(&VoiceStore::user()?, args.model.model.as_ref().map(|_| &engine))?;
     if args.json {
         let voices: Vec<_> =
             voices.iter().map(|v| json!({ "name": v.name, "default": v.is_default })).collect();

@@ -37,6 +37,9 @@ fn text_that_is_not_utf8() {
         .fails(1, &parts)
         .fails(1, &["latin1.txt: "]);
     assert_eq!(folder.files(), ["latin1.txt"]);
+    // From Notepad of Windows, cut in the middle of a pair.
+    let parts = ["standard input: not UTF-16 text", "unpaired surrogate 0xd83c at offset 4"];
+    folder.orate_with(&["say", "-o", "a.wav"], b"\xff\xfeH\0\x3c\xd8").fails(1, &parts);
 }
 
 #[test]

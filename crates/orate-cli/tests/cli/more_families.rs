@@ -3,15 +3,18 @@
 use crate::toy::write::{write_goldens, write_model};
 use crate::util::{Folder, Run, finish};
 use orate_audio::{AudioFormat, write_audio};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// Runs the example program, which is built next to `orate` with the tests.
 fn hum(folder: &Folder, args: &[&str]) -> Run {
+    finish(folder.command_of(&program(), args).stdin(Stdio::null()))
+}
+
+fn program() -> PathBuf {
     let orate = Path::new(env!("CARGO_BIN_EXE_orate"));
     let name = format!("hum{}", std::env::consts::EXE_SUFFIX);
-    let program = orate.parent().expect("a folder").join("examples").join(name);
-    finish(folder.command_of(&program, args).stdin(Stdio::null()))
+    orate.parent().expect("a folder").join("examples").join(name)
 }
 
 #[test]
@@ -80,6 +83,12 @@ fn recordings_are_converted() {
     assert_eq!(json["options"]["volume"].as_f64(), Some(0.9), "{json}");
     convert(&["--volume", "0.9", "--voice", "high", "-o", "b.wav", "--plot", "b.png", "--quiet"]);
     assert_eq!(folder.read("a.wav"), folder.read("b.wav"));
+    for tone in ["tone.wav", "-"] {
+        let file = std::fs::File::open(folder.path("tone.wav")).expect("there");
+        let args = ["convert", tone, "--model", "model", "--volume", "0.9", "--voice", "high", "-o", "b.wav"];
+        finish(folder.command_of(&program(), &args).stdin(file)).ok();
+        assert_eq!(folder.read("a.wav"), folder.read("b.wav"), "{tone}");
+    }
     let piped = convert(&["-o", "-", "--format", "raw"]);
     assert_eq!(piped.stdout.len(), 2 * 4000);
     assert_eq!(folder.files(), ["a.wav", "b.png", "b.wav", "model", "tone.wav"]);
@@ -123,6 +132,15 @@ fn what_cannot_be_converted() {
     for (source, status, more, parts) in cases {
         let more = if more.contains(&"-o") { more.to_vec() } else { [more, &["-o", "a.wav"]].concat() };
         hum(&folder, &[&["convert", source, "--model", "model"], &*more].concat()).fails(status, parts);
+    }
+    for (name, parts) in [
+        ("empty.wav", ["standard input: cannot read this as audio", "it is empty"]),
+        ("text.wav", ["standard input: cannot read this as audio", ""]),
+        ("silent.wav", ["standard input: this recording is silent", ""]),
+    ] {
+        let file = std::fs::File::open(folder.path(name)).expect("there");
+        let args = ["convert", "-", "--model", "model", "-o", "a.wav"];
+        finish(folder.command_of(&program(), &args).stdin(file)).fails(1, &parts);
     }
     let parts = ["Supertonic model: it cannot convert recordings; Chatterbox models can"];
     folder.orate(&["convert", "missing.wav", "-o", "a.wav"]).fails(2, &parts);

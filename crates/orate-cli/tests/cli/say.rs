@@ -62,9 +62,33 @@ fn text_comes_from_arguments_a_file_or_standard_input() {
     folder.orate_with(&["say", "-o", "stdin.wav"], b"Hello there.\n").ok();
     folder.orate_with(&["say", "-", "-o", "dash.wav"], b"Hello there.\n").ok();
     folder.orate_with(&["say", "--file", "-", "-o", "file-dash.wav"], b"Hello there.\n").ok();
+    // What Notepad of Windows calls Unicode.
+    let utf16: Vec<u8> = "\u{feff}Hello there.\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    folder.write("utf16.txt", utf16);
+    folder.orate(&["say", "--file", "utf16.txt", "-o", "utf16.wav"]).ok();
     let words = folder.read("words.wav");
-    for other in ["file.wav", "bom.wav", "stdin.wav", "dash.wav", "file-dash.wav"] {
+    for other in ["file.wav", "bom.wav", "utf16.wav", "stdin.wav", "dash.wav", "file-dash.wav"] {
         assert!(folder.read(other) == words, "{other} differs");
+    }
+}
+
+#[test]
+fn tags_that_are_spoken_are_noted() {
+    let folder = Folder::new();
+    let say = |more: &[&str]| folder.orate(&[&["say", "-o", "a.wav"], more].concat()).ok();
+    let text = "One [pause:1s] two [voice:ann]";
+    let warning = "warning: `[pause:1s]` is spoken as words; --tags makes it a pause\n";
+    assert_eq!(say(&[text]).stderr, warning);
+    folder.write("words.txt", "two = too");
+    assert_eq!(say(&[text, "--lexicon", "words.txt"]).stderr, warning);
+    let json = say(&[text, "--json"]).json();
+    assert!(json["warnings"][0].as_str().is_some_and(|w| w.contains("`[pause:1s]`")), "{json}");
+    let tag = "warning: `[Rate:0.8]` is spoken as words; --tags makes it a tag\n";
+    assert_eq!(say(&["[Rate:0.8] One"]).stderr, tag);
+    for quiet in
+        [&[text, "--quiet"][..], &["One [pause:1s] two", "--tags"], &["[laugh] One [pause: well] two"]]
+    {
+        assert_eq!(say(quiet).stderr, "", "{quiet:?}");
     }
 }
 

@@ -30,6 +30,11 @@ fn wrong_options_are_named() {
         (&["--new-key", "a b"], "letters"),
         (&["--model", "a/b c!"], "PATH=NAME"),
         (&["--model", "x=a", "--model", "y=a"], "two models are called a"),
+        (&["--model", "x=a", "--model", "y=b", "--codec", "c.gguf"], "c.gguf: it needs the name of a model"),
+        (&["--model", "x=a", "--codec", "c.gguf=b"], "--codec c.gguf: no model is called b"),
+        (&["--model", "x=a", "--codec", "c=a", "--codec", "d=a"], "--codec d: the model has another codec"),
+        (&["--model", "x=a", "--codec", "c=a", "--codec", "d"], "--codec d: the model has another codec"),
+        (&["--listen", "127.0.0.1:0", "--codec", "c.gguf"], "name the first with --model"),
     ] {
         let stderr = refused(&[&["serve"], args].concat());
         assert!(stderr.contains(words), "{args:?}: {stderr}");
@@ -231,6 +236,27 @@ fn a_model_in_one_file_is_served() {
     let mut sound = vec![];
     server.speak(body).read_to_end(&mut sound).expect("it answers");
     assert!(sound.starts_with(b"HTTP/1.1 200 OK") && has(&sound, "WAVEfmt"));
+}
+
+/// The second file is elsewhere.
+#[cfg(unix)]
+#[test]
+fn a_model_of_two_files_is_served() {
+    use orate_testing::{checkpoints::write_random_qwen3_tts, gguf::write_qwen3tts_cpp};
+    use orate_weights::DType;
+    let folder = Folder::new();
+    write_random_qwen3_tts("custom_voice", &folder.path("model"), 1).expect("room");
+    std::fs::create_dir(folder.path("files")).expect("room");
+    write_qwen3tts_cpp(&folder.path("model"), &folder.path("files"), DType::F32, false);
+    std::fs::rename(folder.path("files/codec.gguf"), folder.path("codec.gguf")).expect("the same disk");
+    let talker = folder.path("files/talker.gguf");
+    let path = talker.to_str().expect("UTF-8");
+    let voices = folder.orate(&["voices", "--model", path, "--codec", "codec.gguf"]).ok();
+    assert!(voices.text().contains("(default)"), "{}", voices.text());
+    for codec in ["codec.gguf", "codec.gguf=talker"] {
+        let server = Server::start(&folder, &talker, &["--codec", codec]);
+        assert!(server.get("/v1/models").contains("\"id\":\"talker\""), "{codec}");
+    }
 }
 
 #[cfg(unix)]

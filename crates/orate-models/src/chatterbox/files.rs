@@ -11,7 +11,7 @@
 //!
 //! A folder may hold several T3s, as the official repository of English and Multilingual does. The folder
 //! then stands for the first in the list above; the path of a file chooses another one, and that of an S3Gen
-//! opens the folder for conversion.
+//! opens the folder for conversion. So does a folder without a T3.
 
 use super::config::{NAME, S3GenConfig, T3Config, Variant};
 use super::text::Text;
@@ -36,8 +36,13 @@ const S3GEN_PREFIX: &str = "s3gen";
 const S3GEN: &[&str] = &["s3gen"];
 /// Single languages come with a newer one.
 const S3GEN_OF_LANGUAGE: &[&str] = &["s3gen_v3", "s3gen"];
-const S3GEN_MEANFLOW: &[&str] = &["s3gen_meanflow"];
+const S3GEN_MEANFLOW: &[&str] = &[MEANFLOW];
+const MEANFLOW: &str = "s3gen_meanflow";
+/// All of them convert recordings without a T3.
+const ANY_S3GEN: &[&str] = &["s3gen", "s3gen_v3", MEANFLOW];
 const VOICE_ENCODER: &str = "ve";
+/// A file of the tokenizer of Turbo and Nano, which only a T3 needs.
+const FAST_TOKENIZER: &str = "vocab.json";
 pub(super) const CONDITIONALS: &str = "conds.pt";
 /// Kinds of weight files, the preferred one first.
 const EXTENSIONS: [&str; 2] = ["safetensors", "pt"];
@@ -145,13 +150,16 @@ impl Files {
         }
         let found = || find(&folder, &T3).or_else(|| beginning_with(&folder, T3_PREFIX).into_iter().next());
         let Some(t3) = chosen.or_else(found) else {
-            return match find(&folder, S3GEN) {
+            return match find(&folder, ANY_S3GEN) {
+                // Part of a download of Turbo or Nano, to speak with.
+                Some(s3gen) if stem(&s3gen) == Some(MEANFLOW) && folder.join(FAST_TOKENIZER).is_file() => {
+                    let files = &["t3_turbo_v1.safetensors (Turbo) or t3_nano_v1.safetensors (Nano)"];
+                    let advice = "download the whole repository; to convert recordings only, give the path \
+                                  of s3gen_meanflow.safetensors";
+                    Err(incomplete(&folder, files, advice))
+                }
                 Some(s3gen) => Self::assemble(path, &folder, None, &s3gen),
-                None if find(&folder, S3GEN_MEANFLOW).is_some() => Err(incomplete(
-                    &folder,
-                    &["t3_turbo_v1.safetensors (Turbo) or t3_nano_v1.safetensors (Nano)"],
-                )),
-                None => Err(incomplete(&folder, &["s3gen.safetensors"])),
+                None => Err(incomplete(&folder, &["s3gen.safetensors"], WHOLE)),
             };
         };
         let weights = open_weights(&t3)?;
@@ -177,7 +185,7 @@ impl Files {
                 );
                 return Err(content(&t3, problem));
             }
-            return Err(incomplete(&folder, &[&format!("{}.safetensors (or .pt)", names[0])]));
+            return Err(incomplete(&folder, &[&format!("{}.safetensors (or .pt)", names[0])], WHOLE));
         };
         Self::assemble(path, &folder, Some((&t3, weights)), &s3gen)
     }
@@ -324,9 +332,11 @@ impl Files {
     }
 }
 
-fn incomplete(folder: &Path, files: &[&str]) -> ModelError {
+/// How to get missing files.
+const WHOLE: &str = "download the whole repository";
+
+fn incomplete(folder: &Path, files: &[&str], advice: &'static str) -> ModelError {
     let files = files.iter().map(|f| (*f).to_owned()).collect();
-    let advice = "download the whole repository";
     ModelError::Incomplete { family: NAME, path: folder.to_owned(), files, advice }
 }
 

@@ -16,19 +16,13 @@ use super::shared_flow::Announced;
 use super::t3_plans::{Conditioning, Prompt, T3};
 use super::voice::Voice;
 use crate::decoding::{DrawSettings, StartOptions, Step, Utterance, is_runaway};
-use crate::pieces::{Progress, attempt_seed, first_damaged, is_speakable};
+use crate::pieces::{MOST_CHARS, Progress, attempt_seed, cut, first_damaged, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::Traced;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most characters of a piece: some 20 seconds of speech, half of what the official code allows for a call.
-const MOST_CHARS: usize = 300;
-/// The same for scripts whose characters stand for a syllable or a word.
-const MOST_IDEOGRAPHS: usize = 100;
-/// The first character of East Asian scripts.
-const FIRST_IDEOGRAPH: char = '\u{2E80}';
 /// Codes of the first chunk of a piece where nothing else is asked for.
 const FIRST_CHUNK: usize = 10;
 /// Codes that a chunk adds at most.
@@ -447,10 +441,4 @@ pub(super) fn make_plans(model: &Arc<Chatterbox>, o: &Options, callers: usize) -
         }
     }
     Ok(())
-}
-
-fn cut(text: &str) -> Vec<Traced> {
-    let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
-    let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
-    Traced::from(text).pieces(max_chars)
 }

@@ -341,7 +341,8 @@ mod tests {
     /// The second of two is not taken along, although it waits.
     #[test]
     fn two_lead_side_by_side_also_if_the_first_is_open() {
-        let (coalescer, both) = (Coalescer::<u32, usize>::with_leaders(WAIT, 2, 2), std::sync::Barrier::new(2));
+        let (coalescer, both) =
+            (Coalescer::<u32, usize>::with_leaders(WAIT, 2, 2), std::sync::Barrier::new(2));
         let call = |x: u32| {
             coalescer.call_open(x, 3, |jobs, mut open| {
                 while jobs == [0] && coalescer.lock().waiting.is_empty() {

@@ -10,22 +10,13 @@ use super::{
     Options as Own, Prompt, Qwen3Tts, Request, Sampling, Settings, Speaker, StartOptions, Step, Utterance,
     Variant, Voice, is_runaway,
 };
-use crate::pieces::{Progress, attempt_seed, is_speakable};
+use crate::pieces::{MOST_CHARS, Progress, attempt_seed, cut, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::Traced;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Most characters of a piece. Longer pieces sound no better, and cost more when their generation runs away.
-const MOST_CHARS: usize = 300;
-
-/// The same for scripts whose characters stand for a syllable or a word.
-const MOST_IDEOGRAPHS: usize = 100;
-
-/// The first character of East Asian scripts.
-const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
 const MOST_FRAMES: usize = 25;
 
@@ -414,12 +405,6 @@ pub(super) fn make_plans(model: &Arc<Qwen3Tts>, o: &Options, callers: usize) -> 
         }
     }
     Ok(())
-}
-
-fn cut(text: &str) -> Vec<Traced> {
-    let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
-    let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
-    Traced::from(text).pieces(max_chars)
 }
 
 /// Settings of the model, changed by the options. They hold for all codes of a frame, except where the

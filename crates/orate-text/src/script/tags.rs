@@ -22,6 +22,15 @@ pub(super) fn read(input: &str) -> Result<Script, TextError> {
     Ok(writer.finish())
 }
 
+/// The first tag that [`read`] would apply.
+pub(super) fn first(input: &str) -> Option<&str> {
+    input.match_indices('[').find_map(|(open, _)| {
+        let (name, value, end) = tag(input, open).ok()??;
+        let applies = apply(&mut Writer::new(input, true), open, name, value).is_ok();
+        applies.then(|| &input[open..end])
+    })
+}
+
 #[derive(Clone, Copy)]
 enum Name {
     Pause,

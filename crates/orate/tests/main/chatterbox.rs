@@ -253,6 +253,7 @@ fn files_that_are_missing_or_wrong_are_named() {
     );
     let e = change("turbo", &remove("t3_turbo_v1.safetensors"));
     assert!(e.contains("lacks t3_turbo_v1.safetensors (Turbo) or t3_nano_v1"), "{e}");
+    assert!(e.contains("to convert recordings only, give the path of s3gen_meanflow.safetensors"), "{e}");
     let e = change("en", &|folder| {
         std::fs::copy(folder.join("s3gen.safetensors"), folder.join("ve.safetensors")).expect("copied");
     });
@@ -295,6 +296,28 @@ fn parts_that_may_be_missing() {
     // Not that the option has no effect.
     let e = error(engine.speak("Hello.", &few_codes(2)));
     assert!(e.contains("it has no T3") && e.contains("download the whole repository"), "{e}");
+}
+
+/// A folder converts as the file of its S3Gen does.
+#[test]
+fn folders_of_s3gen_alone_convert() {
+    let source = chatterbox_goldens().join("source.wav");
+    for (variant, file, name) in [
+        ("en", "s3gen.safetensors", "s3gen.safetensors"),
+        ("mtl", "s3gen.safetensors", "s3gen_v3.safetensors"),
+        ("turbo", "s3gen_meanflow.safetensors", "s3gen_meanflow.safetensors"),
+    ] {
+        let whole = folder(variant);
+        let alone = tempfile::tempdir().expect("a folder");
+        for (from, to) in [(file, name), ("conds.pt", "conds.pt")] {
+            std::fs::copy(whole.path().join(from), alone.path().join(to)).expect("copied");
+        }
+        let convert = |path: &Path| {
+            let engine = open(path, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+            engine.convert(&source, &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}")).samples
+        };
+        assert!(convert(alone.path()) == convert(&alone.path().join(name)), "{name}");
+    }
 }
 
 /// Without a default voice, `bench` takes that of a tone.
