@@ -1,12 +1,12 @@
 // Matmuls of many rows by weights of 16 bits on Hopper, as defined in `matmul.cu`. x is stored in 16 bits, or
 // rounded once, on its way to shared memory.
 //
-// A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64
-// channels. The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end
-// their sums are added in order. Shared memory has two stages of a piece for each group, with all rows that
-// the taps reach, up to REACH more than the block has. The next piece is on its way in registers. Weights
-// go straight to registers, in the order of `matmul.cu`, one tap of a piece ahead. Those in blocks are widened
-// to f16 when they are multiplied, once for all rows of the block. Channels of x are a multiple of PIECE.
+// A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64 channels.
+// The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end their sums are
+// added in order. Shared memory has two stages of a piece for each group, with all rows that the taps reach,
+// up to REACH more than the block has. The next piece is on its way in registers. Weights go straight to
+// registers, in the order of `matmul.cu`, one tap of a piece ahead. Those in blocks are widened to f16 when
+// they are multiplied, once for all rows of the block. Channels of x are a multiple of PIECE.
 
 #if __CUDA_ARCH__ == 900
 
@@ -63,7 +63,8 @@ struct Channels {
             to.numbers[i] = *(const Numbers*)(numbers + (first + i) * 32 * (int)sizeof(Stored));
 #pragma unroll
         for (int i = 0; HAS_PLANES && i < Weights::PLANES; i++)
-            to.high[i] = *(const u32*)(numbers + planes + (first / PER_PLANE + i) * 128) >> half_of_warp() * HIGH_BITS;
+            to.high[i] = *(const u32*)(numbers + planes + (first / PER_PLANE + i) * 128)
+                         >> half_of_warp() * HIGH_BITS;
 #pragma unroll
         for (int i = 0; i < Weights::SCALES; i++) {
             const char* from = numbers + scales + (first / PER_SCALE + i) * 8 * (int)sizeof(Scales);

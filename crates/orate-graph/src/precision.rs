@@ -196,6 +196,25 @@ mod tests {
     }
 
     #[test]
+    fn some_of_the_others_are_halved() {
+        use Precision::{F16, F32, Q8_0};
+        let patterns = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let policy = PrecisionPolicy {
+            precision: Q8_0,
+            allow: patterns(&["talker.*", "codec.first"]),
+            deny: patterns(&["codec.last"]),
+            half: patterns(&["codec.*"]),
+            ..Default::default()
+        };
+        let names = ["talker.a", "codec.first", "codec.b", "codec.last", "encoder"];
+        assert_eq!(names.map(|name| policy.of_name(name)), [Q8_0, Q8_0, F16, F32, F32]);
+        assert_eq!(policy.of(&Weight::named("codec.b", [3, 1]).exact().transpose()), F32);
+        assert_eq!(policy.formats(), [F32, F16, Q8_0]);
+        let words = "q8_0 for talker.*, codec.first but not for codec.last, f16 for codec.*";
+        assert_eq!(policy.to_string(), words);
+    }
+
+    #[test]
     fn stored_formats_come_first_where_their_blocks_fit() {
         use Precision::{F32, Q4_0, Q4K, Q6K, Q8_0};
         let stored = [("a".to_owned(), Q6K), ("b".to_owned(), Q4_0)].into();

@@ -179,8 +179,10 @@ fn formats_of_few_rows() {
 #[test]
 #[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
 fn blocks_of_many_rows() {
-    let device =
-        CudaDevice::new(0, PrecisionPolicy::uniform(Precision::Bf16), None).expect("a GPU and NVRTC");
+    let formats = [Precision::Bf16, Precision::Q8_0, Precision::Q4K];
+    let stored = formats.map(|format| (format.to_string(), format)).into();
+    let policy = PrecisionPolicy { precision: Precision::Bf16, stored, ..Default::default() };
+    let device = CudaDevice::new(0, policy, None).expect("a GPU and NVRTC");
     let context = &device.core().context;
     let stream = Stream::new(context).expect("a stream");
     let buffers: Vec<DeviceBuffer> =
@@ -245,7 +247,7 @@ fn blocks_of_many_rows() {
         let choices: &[usize] = if kind.convolves { &[5, 9] } else { &[1, 3, 5, 9] };
         let t = tiling(rows, k, n, choices, &context.facts);
         print!("{rows}x{k}x{n}:");
-        for precision in [Precision::Bf16, Precision::Q8_0, Precision::Q4K] {
+        for precision in formats {
             if k % precision.block() > 0 || kind.convolves && precision.block() > 1 {
                 continue;
             }

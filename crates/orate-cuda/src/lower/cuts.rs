@@ -745,6 +745,23 @@ mod tests {
     }
 
     #[test]
+    fn weights_in_blocks_have_warpgroups() {
+        let (facts, older) = (facts(90), facts(80));
+        let block = |rows, convolves, facts: &Facts| {
+            let sizes = Sizes { rows, k: 1024, n: 6144, time: rows, channels: 1024, dilation: 1, left: 0 };
+            let kind = Kind { convolves, has_history: false, is_joined: false, is_halved: false };
+            let t = tiling(rows, sizes.k, sizes.n, &[1, 3, 5, 9], facts);
+            block_instead(t, Precision::Q4K, sizes, kind, facts).map(|block| block.program)
+        };
+        for rows in [17, 64, 128, 700] {
+            assert_eq!(block(rows, false, &facts), Some("matmul_warpgroup-q4_k"), "{rows} rows");
+        }
+        assert_eq!(block(16, false, &facts), None, "few rows");
+        assert_eq!(block(64, true, &facts), None, "taps");
+        assert_eq!(block(64, false, &older), None, "sm_80");
+    }
+
+    #[test]
     fn very_many_rows_share_more() {
         let facts = facts(90);
         let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: true };

@@ -9,7 +9,9 @@ use super::cuts::{
 use super::operands::{Operands, activation_number, cache_type};
 use super::work::{Pointer, Work, bits};
 use crate::driver::{Elements, Facts, Tensor};
-use crate::kernels::{SNAKE, STATIONARY, TENSOR_ARCH, conv_program, groups_program, product_program, warpgroup_program};
+use crate::kernels::{
+    SNAKE, STATIONARY, TENSOR_ARCH, conv_program, groups_program, product_program, warpgroup_program,
+};
 use crate::weights::packed_bytes;
 use orate_graph::{
     Activation, ConvGeometry, DType, Edges, Epilogue, Fused, Precision, PrecisionPolicy, Rounding, Shape,

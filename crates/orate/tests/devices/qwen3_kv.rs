@@ -196,6 +196,26 @@ fn keys_and_values_are_as_long_as_weights_on_gpus_only() {
 }
 
 #[test]
+fn codecs_are_halved_beside_blocks_on_gpus_only() {
+    for device in devices() {
+        let half = |precision: PrecisionPolicy| {
+            let engine = open(EngineOptions { device, precision: precision.into(), ..Default::default() });
+            (engine.device_info().kind == DeviceKind::Cpu, engine.precision().half.clone())
+        };
+        let (is_cpu, found) = half(PrecisionPolicy::uniform(Precision::Q8_0));
+        assert_eq!(found, if is_cpu { vec![] } else { vec!["decoder.*".to_owned()] });
+        let talker = vec!["talker.*".to_owned()];
+        for policy in [
+            PrecisionPolicy::default(),
+            PrecisionPolicy::uniform(Precision::F16),
+            PrecisionPolicy { precision: Precision::Q8_0, allow: talker, ..Default::default() },
+        ] {
+            assert!(half(policy.clone()).1.is_empty(), "{policy} says all");
+        }
+    }
+}
+
+#[test]
 fn models_without_a_cache_refuse_a_format() {
     let options = EngineOptions { kv: CacheFormat::F16.into(), ..Default::default() };
     let e = Engine::with_options(options).expect_err("keeps no keys").to_string();
