@@ -160,9 +160,11 @@ pub(super) fn rounding(
     facts: &Facts,
 ) -> Rounding {
     let (layout, precision) = (Layout::of(shapes, weight, conv, fused, facts), policy.of(weight));
-    let programs = [warpgroup_program(precision), conv_program(precision)];
+    let programs = [groups_program(precision), conv_program(precision)];
+    // With weights in blocks, x is rounded to f16.
+    let half = if precision.block() > 1 { Some(DType::F16) } else { half_of(precision) };
     let dtype = match layout.block(precision, fused, true, facts) {
-        Some(block) if programs.contains(&Some(block.program)) => half_of(precision),
+        Some(block) if programs.contains(&Some(block.program)) => half,
         _ => None,
     };
     let mut widths = fused.parts.iter().map(|w| w.shape().last()).chain([layout.own]);
