@@ -1,5 +1,5 @@
-// Matmuls of many rows by weights of 16 bits or in blocks on Hopper, as defined in `matmul.cu`. x is stored in
-// 16 bits, or rounded once, on its way to shared memory.
+// Matmuls of many rows by weights of 16 bits or in blocks on Hopper, as defined in `matmul.cu`. x is stored
+// in 16 bits, or rounded once, on its way to shared memory.
 //
 // A block has ROWS rows of one sequence, and GROUPS groups of WIDE warpgroups, each of which has 64 channels.
 // The groups of a cluster of blocks multiply pieces of PIECE channels of x in turn; at the end their sums are
