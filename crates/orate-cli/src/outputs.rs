@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub type Input = (&'static str, PathBuf);
 
 /// Extensions of the files that models consist of.
-const MODEL_FILES: [&str; 7] = ["safetensors", "gguf", "onnx", "json", "txt", "jinja", "bin"];
+const MODEL_FILES: [&str; 8] = ["safetensors", "pt", "gguf", "onnx", "json", "txt", "jinja", "bin"];
 
 /// Refuses an output of `option` that cannot be written or is one of the inputs.
 pub fn check(option: &str, output: &Path, inputs: &[Input]) -> anyhow::Result<()> {
@@ -85,12 +85,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(path("model/parts")).expect("writable");
-        for file in ["a.wav", "model/parts/x.onnx", "model/speech.wav"] {
+        for file in ["a.wav", "model/parts/x.onnx", "model/s3gen.pt", "model/speech.wav"] {
             std::fs::write(path(file), "x").expect("writable");
         }
         std::fs::hard_link(path("a.wav"), path("b.wav")).expect("links");
         let inputs = [("the recording", path("a.wav")), ("the model", path("model"))];
-        for bad in ["a.wav", "model/../a.wav", "b.wav", "model/parts/x.onnx"] {
+        for bad in ["a.wav", "model/../a.wav", "b.wav", "model/parts/x.onnx", "model/s3gen.pt"] {
             let e = check("-o", &path(bad), &inputs).expect_err(bad).to_string();
             assert!(e.starts_with("-o ") && e.contains("is read from there; name another file"), "{e}");
         }
