@@ -578,10 +578,11 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
             | "matmul_stationary.cu"
             | "matmul_residual.cu"
     );
-    let warpgroup = program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS);
-    let blocks = Some(precision).filter(|precision| precision.block() > 1).and_then(groups_program);
     let of_blocks = with!("wgmma.cuh" | "pieces.cuh" | "matmul_warpgroup.cu");
-    let warpgroup = warpgroup.or_else(|| program(blocks, of_blocks, &GROUPS));
+    let warpgroup = match precision.block() {
+        1 => program(warpgroup_program(precision), of_warpgroups, &WARPGROUPS),
+        _ => program(groups_program(precision), of_blocks, &GROUPS),
+    };
     let conv = program(conv_program(precision), with!("wgmma.cuh" | "conv_warpgroup.cu"), &CONV);
     let layers = concat!(
         include_str!("../kernels/mma.cuh"),

@@ -161,7 +161,7 @@ pub(super) fn rounding(
 ) -> Rounding {
     let (layout, precision) = (Layout::of(shapes, weight, conv, fused, facts), policy.of(weight));
     let programs = [groups_program(precision), conv_program(precision)];
-    // With weights in blocks, x is rounded to f16.
+    // By weights in blocks, x is multiplied in f16.
     let half = if precision.block() > 1 { Some(DType::F16) } else { half_of(precision) };
     let dtype = match layout.block(precision, fused, true, facts) {
         Some(block) if programs.contains(&Some(block.program)) => half,
