@@ -46,8 +46,8 @@ pub struct PrecisionPolicy {
     pub allow: Vec<String>,
     /// Patterns of weight names that do not, whatever `allow` says.
     pub deny: Vec<String>,
-    /// Patterns of weight names that get `f16`, if neither of the others names them: for those that take
-    /// little memory and, where `f16` is fast, much time.
+    /// Patterns of the weight names that get `f16` where neither `allow` nor `deny` names them: for weights
+    /// that take little memory but, on devices where `f16` is fast, much time.
     pub half: Vec<String>,
 }
 

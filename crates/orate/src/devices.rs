@@ -171,7 +171,8 @@ pub(crate) fn open_cpu(options: &EngineOptions, policy: &PrecisionPolicy) -> Res
     let threads = options.threads.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, usize::from).min(MOST_DEFAULT_THREADS)
     });
-    // Weights of 16 bits are widened to f32 when they are read: what is rounded costs accuracy for nothing.
+    // Weights of 16 bits are widened and multiplied in f32, so rounding them would cost accuracy and save no
+    // time.
     let policy = PrecisionPolicy { half: vec![], ..policy.clone() };
     Ok(CpuDevice::new(threads, isa)?.with_precision(policy)?)
 }

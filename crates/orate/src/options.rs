@@ -189,7 +189,8 @@ pub enum PrecisionChoice {
     /// found by trying them when the engine is opened; `f32` if none is faster. [`crate::Engine::probes`] has
     /// the measurements. The patterns are those of a policy.
     Auto {
-        /// Patterns of weight names that get the format; without any, all weights do.
+        /// Patterns of weight names that get the format; without any, those that take the model's time. On
+        /// GPUs those that make sound are in `f16` then, if its error is as small.
         allow: Vec<String>,
         /// Patterns of weight names that stay in `f32`.
         deny: Vec<String>,

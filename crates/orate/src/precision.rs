@@ -154,6 +154,13 @@ pub struct Probes {
     pub chosen: Precision,
 }
 
+impl Probes {
+    /// Whether the device has a format, and its matmuls are within [`MOST_PROBED_ERROR`].
+    fn is_exact_enough(&self, precision: Precision) -> bool {
+        self.measured.iter().any(|p| p.precision == precision && p.error <= MOST_PROBED_ERROR)
+    }
+}
+
 impl fmt::Display for Probes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by probes of {}", self.chosen, self.product)?;
@@ -236,7 +243,10 @@ pub(crate) fn open_by_probes(
     if probes.chosen == Precision::F32 {
         return Ok((device, PrecisionPolicy::default(), Some(probes)));
     }
-    let policy = PrecisionPolicy { precision: probes.chosen, ..patterns.clone() };
+    let mut policy = PrecisionPolicy { precision: probes.chosen, ..patterns.clone() };
+    if !probes.is_exact_enough(Precision::F16) {
+        policy.half.clear();
+    }
     let device = devices::open(&same, &policy, &mut vec![])?;
     let policy = device.weight_formats();
     Ok((device, policy, Some(probes)))
@@ -363,6 +373,7 @@ mod tests {
             [Precision::Tf32, Precision::Bf16]
         );
         assert!(probes.refused[0].1.contains("tf32"), "{:?}", probes.refused);
+        assert_eq!([Precision::F16, Precision::Bf16].map(|p| probes.is_exact_enough(p)), [true, false]);
         assert!(probes.to_string().contains("probes of 3 x 64 x 64: f32 "), "{probes}");
     }
 
