@@ -16,6 +16,9 @@
 //! to a smaller one. A memory is kept for the next time that it fits. Where the device has no room for a
 //! larger one, the batch stays as it is. What an unused row computes is ignored;
 //! its position returns to 0 before it would exceed the cache.
+//!
+//! Caches have as many rows as the longest utterance needs by now, not as many as it may ever need: most end
+//! long before. They are extended when it has filled them ([`Batch::extend`]).
 
 use super::ahead::Ahead;
 use super::caches::{self, Slot, cache_parts};
@@ -26,7 +29,7 @@ use super::network::{
 };
 use super::resources::Resources;
 use super::sampling::{DrawSettings, Sampling};
-use super::session::{Session, Step, check_frame, settings_width};
+use super::session::{Needs, Session, Step, check_frame, settings_width};
 use crate::FinishReason;
 use crate::ModelError;
 use crate::runtime::PooledMemory;
@@ -38,6 +41,8 @@ use std::time::{Duration, Instant};
 const LEAST_CAPACITY: usize = 512;
 /// The same where the device has no room for these: on Vulkan a memory has 4 GiB at most.
 const TIGHT_CAPACITY: usize = 64;
+/// Frames before a cache is full from which on the plan for a larger one is made.
+const SOON: usize = 32;
 /// Fewest rows of a feed, likewise.
 const LEAST_FEED: usize = 128;
 
@@ -139,18 +144,41 @@ struct Row {
     position: usize,
     frame: usize,
     returned: usize,
-    /// Rows of cache and of feed that the utterance may need.
-    need: (usize, usize),
+    /// What the utterance may need.
+    limits: RowLimits,
     /// What other utterances begin with too.
     beginning: Option<Beginning>,
     settings: DrawSettings,
+}
+
+/// Rows that an utterance may need in a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RowLimits {
+    /// Of each cache. A batch makes one more frame if others continue while the last one is under way.
+    pub cache: usize,
+    pub feed: usize,
+    /// Frames that it has room for at first, unless it may not make as many.
+    pub reserve: usize,
+}
+
+impl RowLimits {
+    /// Rows of cache and of feed when it joins with `position` rows in its caches.
+    fn at_first(&self, position: usize) -> (usize, usize) {
+        (self.cache_for(position, self.reserve), self.feed)
+    }
+
+    /// Rows of cache with `position` rows in it and room for `frames` more.
+    fn cache_for(&self, position: usize, frames: usize) -> usize {
+        self.cache.min(position + frames)
+    }
 }
 
 impl Row {
     fn unused(facts: &Facts) -> Row {
         let sampling = vec![Sampling::GREEDY; facts.sampling.len()];
         let settings = DrawSettings { sampling, seed: 0, max_frames: 0 };
-        Row { id: None, position: 0, frame: 0, returned: 0, need: (0, 0), beginning: None, settings }
+        let limits = RowLimits::default();
+        Row { id: None, position: 0, frame: 0, returned: 0, limits, beginning: None, settings }
     }
 
     /// Whether an utterance in it may make another frame.
@@ -227,23 +255,15 @@ impl<N: Autoregressive> Batch<N> {
         self.look_ahead = on;
     }
 
-    /// Compiles the plans of a batch of `utterances` that need this many rows of cache and of feed.
-    pub(super) fn prepare(network: &N, utterances: usize, need: (usize, usize)) -> Result<(), ModelError> {
+    /// Compiles the plans that a batch of `utterances` begins with, of which `longest` says what each needs.
+    pub(super) fn prepare(network: &N, utterances: usize, longest: Needs) -> Result<(), ModelError> {
+        let need = longest.in_batch.at_first(longest.rows);
         let most = network.device().pacing().batch;
         let rows = std::iter::successors(Some(2), |rows| Some(2 * rows));
         for batch in rows.take_while(|rows| *rows <= most && *rows < 2 * utterances) {
-            network.frame_plan(Self::sizes(&network.facts(), batch, need, LEAST_CAPACITY), false)?;
+            network.frame_plan(sizes(&network.facts(), batch, need, LEAST_CAPACITY), false)?;
         }
         Ok(())
-    }
-
-    /// Sizes of a memory of `batch` rows, for utterances that need this many rows of cache and of feed, with
-    /// caches of at least `least` rows.
-    fn sizes(facts: &Facts, batch: usize, (capacity, feed): (usize, usize), least: usize) -> MemorySizes {
-        let most = facts.positions.max(capacity);
-        let capacity = capacity.next_power_of_two().max(least).min(most);
-        let feed = if feed == 0 { 0 } else { feed.next_power_of_two().max(LEAST_FEED) };
-        MemorySizes { batch, capacity, feed }
     }
 
     /// Number of utterances.
@@ -278,18 +298,19 @@ impl<N: Autoregressive> Batch<N> {
         }
         session.goes_on()?;
         session.ahead.settle(session.memory.get())?;
-        let need = session.needs.in_batch;
-        self.make_room(self.len() + 1, need)?;
+        let limits = session.needs.in_batch;
+        let returned = session.frames;
+        let frame = returned + usize::from(!session.ahead.is_nothing());
+        let position = session.rows + frame;
+        self.make_room(self.len() + 1, limits.at_first(position))?;
         let id = RowId(self.next_id);
         self.next_id += 1;
         let target = &mut self.memories[self.active];
         let row = target.rows.iter().position(|r| r.id.is_none()).expect("room was made");
-        let returned = session.frames;
-        let frame = returned + usize::from(!session.ahead.is_nothing());
-        let (position, was) = (session.rows + frame, session.slot());
+        let was = session.slot();
         target.take_in(session.memory.get(), was, row, position)?;
         let (beginning, settings) = (session.beginning, session.settings.clone());
-        target.rows[row] = Row { id: Some(id), position, frame, returned, need, beginning, settings };
+        target.rows[row] = Row { id: Some(id), position, frame, returned, limits, beginning, settings };
         target.changed = true;
         if let Ahead::Made(codes) = std::mem::take(&mut session.ahead) {
             self.brought.push((id, codes));
@@ -359,7 +380,7 @@ impl<N: Autoregressive> Batch<N> {
     /// joined gets its first frame with the next call, and a frame that it had made ahead itself now.
     ///
     /// # Errors
-    /// The device failed. All utterances are lost then.
+    /// The device failed. All utterances are lost then, but not where it had no room to extend the caches.
     pub fn frame(
         &mut self,
         mut each: impl FnMut(RowId, Result<Step, ModelError>, &[i32]),
@@ -386,6 +407,7 @@ impl<N: Autoregressive> Batch<N> {
         {
             self.discard();
         }
+        self.extend()?;
         let Some(before) = self.active().filter(|m| m.live() > 0).map(|m| m.memory.counters()) else {
             return Ok(Counters::default());
         };
@@ -406,6 +428,10 @@ impl<N: Autoregressive> Batch<N> {
                     return Err(e);
                 }
             }
+        }
+        // Now the device is busy. If it fails, so it does when the caches are extended.
+        if let Some(sizes) = active.soon(&self.facts) {
+            let _ = self.resources.network.frame_plan(sizes, false);
         }
         let mut codes = std::mem::take(&mut self.codes);
         flight.codes.finish(active.memory.get(), &mut codes)?;
@@ -448,8 +474,16 @@ impl<N: Autoregressive> Batch<N> {
     /// Frees a row for an utterance that may need this many rows of cache and of feed.
     fn make_room(&mut self, live: usize, need: (usize, usize)) -> Result<(), ModelError> {
         let wanted = live.max(self.expected);
-        if self.active().is_some_and(|m| m.live() > 0 && wanted <= m.sizes.batch && m.fits(need)) {
-            return Ok(());
+        if let Some(active) = self.active().filter(|m| m.live() > 0 && wanted <= m.sizes.batch) {
+            if active.fits(need) {
+                return Ok(());
+            }
+            if need.1 <= active.sizes.feed {
+                match self.extend_to(need.0) {
+                    Err(e) if has_no_room(&e) => {}
+                    result => return result,
+                }
+            }
         }
         let (mut rows, mut least) = (wanted.next_power_of_two().max(2), LEAST_CAPACITY);
         loop {
@@ -465,12 +499,43 @@ impl<N: Autoregressive> Batch<N> {
         }
     }
 
+    /// Makes room for the next frame of all utterances, and for one made ahead.
+    ///
+    /// # Errors
+    /// The device has no room, and the batch is unchanged; or it failed.
+    pub(super) fn extend(&mut self) -> Result<(), ModelError> {
+        let Some(active) = self.active() else { return Ok(()) };
+        let live = active.rows.iter().filter(|r| r.id.is_some());
+        let need = live.map(|r| r.limits.cache_for(r.position, 2)).max().unwrap_or(0);
+        if need <= active.sizes.capacity { Ok(()) } else { self.extend_to(need) }
+    }
+
+    /// Extends the caches of all utterances to at least this many rows.
+    fn extend_to(&mut self, capacity: usize) -> Result<(), ModelError> {
+        self.settle()?;
+        let began = Instant::now();
+        let active = &mut self.memories[self.active];
+        let MemorySizes { batch, feed, .. } = active.sizes;
+        let sizes = sizes(&self.facts, batch, (capacity, feed), TIGHT_CAPACITY);
+        let plan = self.resources.network.frame_plan(sizes, false)?;
+        let extended: Vec<_> = caches::caches(plan.plan()).map(|b| (&*b.name, &b.shape)).collect();
+        active.memory.get().extend(&extended)?;
+        (active.plan, active.sizes) = (plan, sizes);
+        tracing::debug!(?sizes, elapsed = ?began.elapsed(), "caches are extended");
+        Ok(())
+    }
+
+    /// Lets no more than `most` utterances join until one leaves.
+    pub(super) fn limit(&mut self, most: usize) {
+        self.most = most;
+    }
+
     /// Whether an utterance that failed to join has to wait for one to leave, since the device has no room.
     /// The batch becomes no larger until then.
     pub(super) fn has_to_wait(&mut self, e: &ModelError) -> bool {
         let waits = has_no_room(e) && !self.is_empty();
         if waits {
-            self.most = self.len();
+            self.limit(self.len());
         }
         waits
     }
@@ -479,7 +544,8 @@ impl<N: Autoregressive> Batch<N> {
     /// at least `least` rows if it is made.
     fn move_to(&mut self, batch: usize, need: (usize, usize), least: usize) -> Result<(), ModelError> {
         let live = self.active().into_iter().flat_map(|m| m.rows.iter().filter(|r| r.id.is_some()));
-        let need = live.fold(need, |a, r| (a.0.max(r.need.0), a.1.max(r.need.1)));
+        let needs = live.map(|r| r.limits.at_first(r.position));
+        let need = needs.fold(need, |a, b| (a.0.max(b.0), a.1.max(b.1)));
         let began = Instant::now();
         let target = self.memory_for(batch, need, least)?;
         tracing::debug!(rows = batch, elapsed = ?began.elapsed(), "the batch has other memory");
@@ -507,7 +573,7 @@ impl<N: Autoregressive> Batch<N> {
         if let Some(i) = self.memories.iter().position(|m| m.sizes.batch == batch && m.fits(need)) {
             return Ok(i);
         }
-        let sizes = Self::sizes(&self.facts, batch, need, least);
+        let sizes = sizes(&self.facts, batch, need, least);
         let plan = self.resources.network.frame_plan(sizes, false)?;
         self.keep_few(caches::bytes(plan.plan()));
         let mut memory = self.resources.batches.take();
@@ -558,6 +624,14 @@ impl BatchMemory {
     /// Whether an utterance that needs this many rows of cache and of feed has room in a row.
     fn fits(&self, (capacity, feed): (usize, usize)) -> bool {
         capacity <= self.sizes.capacity && feed <= self.sizes.feed
+    }
+
+    /// Sizes with caches for more rows, if the utterances may fill these soon.
+    fn soon(&self, facts: &Facts) -> Option<MemorySizes> {
+        let live = self.rows.iter().filter(|r| r.id.is_some());
+        let need = live.map(|r| r.limits.cache_for(r.position, SOON)).max()?;
+        let MemorySizes { batch, capacity, feed } = self.sizes;
+        (need > capacity).then(|| sizes(facts, batch, (need, feed), TIGHT_CAPACITY))
     }
 
     /// Submits a frame of the rows that continue. What the others compute is ignored.
@@ -649,7 +723,16 @@ fn in_common(beginnings: &[Option<Beginning>], lanes: usize) -> Vec<i32> {
     beginnings.iter().enumerate().flat_map(of_row).collect()
 }
 
-fn has_no_room(e: &ModelError) -> bool {
+/// Sizes of a memory of `batch` rows, for utterances that need this many rows of cache and of feed, with
+/// caches of at least `least` rows.
+fn sizes(facts: &Facts, batch: usize, (capacity, feed): (usize, usize), least: usize) -> MemorySizes {
+    let most = facts.positions.max(capacity);
+    let capacity = capacity.next_power_of_two().max(least).min(most);
+    let feed = if feed == 0 { 0 } else { feed.next_power_of_two().max(LEAST_FEED) };
+    MemorySizes { batch, capacity, feed }
+}
+
+pub(super) fn has_no_room(e: &ModelError) -> bool {
     matches!(e, ModelError::Device(e) if matches!(**e, DeviceError::OutOfMemory { .. }))
 }
 

@@ -2,6 +2,7 @@
 //! frame's codes.
 
 use super::ahead::Ahead;
+use super::batch::RowLimits;
 use super::caches::{Slot, cache_parts, caches};
 use super::error::option_error;
 use super::kept_states::{Beginning, KeptState};
@@ -53,7 +54,8 @@ pub struct StartOptions {
     /// Records intermediate values in buffers `tap/<name>`. The prompt is then read in one pass, and there is
     /// no look-ahead.
     pub taps: bool,
-    /// Frames that the cache has room for at first. It grows when it is full. By default ten seconds.
+    /// Frames that the cache has room for at first, also in a batch. It grows when it is full. The default is
+    /// 128.
     pub reserve: Option<usize>,
     /// Whether each frame is submitted before the one before it is returned. The device then never waits for
     /// the host, and an utterance that ends by itself costs a frame that is discarded. By default as the
@@ -432,9 +434,23 @@ pub(super) struct Needs {
     /// Rows of the prompt that are read on their own, since other prompts begin with them too, and the others
     /// with their padding.
     pub parts: (usize, usize),
-    /// Rows of cache and of feed in a batch, which makes one more frame if others continue while the last one
-    /// is under way.
-    pub in_batch: (usize, usize),
+    /// Rows that it has in its caches: at first those of the prompt.
+    pub rows: usize,
+    /// What it may need in a batch.
+    pub in_batch: RowLimits,
+}
+
+impl Needs {
+    /// What either of two needs at most. The parts stay those of this one.
+    pub fn longer(self, other: Needs) -> Needs {
+        let [a, b] = [self.in_batch, other.in_batch];
+        let in_batch = RowLimits {
+            cache: a.cache.max(b.cache),
+            feed: a.feed.max(b.feed),
+            reserve: a.reserve.max(b.reserve),
+        };
+        Needs { rows: self.rows.max(other.rows), in_batch, ..self }
+    }
 }
 
 /// What an utterance needs, and sizes of its memory at first.
@@ -449,9 +465,11 @@ fn arrange<N: Autoregressive>(
     let step = network.device().pacing().prompt_step;
     let padded = if options.taps { rows } else { (rows - fixed).next_multiple_of(step) };
     // Does not depend on how many frames are allowed, so that plans are few.
-    let capacity = capacity(fixed + padded + options.reserve.unwrap_or(FIRST_FRAMES));
+    let reserve = options.reserve.unwrap_or(FIRST_FRAMES);
+    let capacity = capacity(fixed + padded + reserve);
     let feed = feed_capacity(feed);
-    let needs = Needs { parts: (fixed, padded), in_batch: (rows + max_frames + 1, feed) };
+    let in_batch = RowLimits { cache: rows + max_frames + 1, feed, reserve };
+    let needs = Needs { parts: (fixed, padded), rows, in_batch };
     (needs, MemorySizes { batch: 1, capacity, feed })
 }
 

@@ -12,7 +12,7 @@
 //! nothing, and one that goes away leaves little behind. A dropped utterance frees its row at once, or when
 //! the frame in progress is done.
 
-use super::batch::{Batch, BatchMemory, RowId};
+use super::batch::{Batch, BatchMemory, RowId, has_no_room};
 use super::error::{panicked, shared};
 use super::network::Autoregressive;
 use super::resources::Resources;
@@ -49,13 +49,15 @@ struct State<N: Autoregressive> {
     led: bool,
     /// Rows whose utterance was dropped meanwhile.
     dropped: Vec<RowId>,
+    /// Whether the device has no room for a batch, until an utterance is dropped.
+    is_apart: bool,
 }
 
 /// An utterance that has asked for a frame.
 struct Slot<N: Autoregressive> {
     /// With the leader while that makes a frame of it alone.
     session: Option<Session<N>>,
-    need: (usize, usize),
+    needs: Needs,
     row: Option<RowId>,
     /// Codes of frames that were not asked for yet.
     queue: VecDeque<i32>,
@@ -76,6 +78,12 @@ impl<N: Autoregressive> Slot<N> {
         self.end.is_none() && self.failed.is_none() && !self.parked
     }
 
+    /// Takes the codes of a frame.
+    fn receive(&mut self, codes: &[i32]) {
+        self.queue.extend(codes);
+        self.needs.rows += 1;
+    }
+
     fn fail(&mut self, e: &ModelError) {
         (self.row, self.failed) = (None, Some(shared(e)));
     }
@@ -91,6 +99,7 @@ impl<N: Autoregressive> SharedBatch<N> {
             starting: 0,
             led: false,
             dropped: vec![],
+            is_apart: false,
         };
         Arc::new(SharedBatch { resources, state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -107,7 +116,7 @@ impl<N: Autoregressive> SharedBatch<N> {
     /// Compiles the plans of batches of up to `utterances` like one, and those of their prompts.
     pub fn prepare(&self, utterances: usize, needs: Needs) -> Result<(), ModelError> {
         self.prepare_prompts(needs)?;
-        Batch::prepare(&self.resources.network, utterances, needs.in_batch)
+        Batch::prepare(&self.resources.network, utterances, needs)
     }
 
     fn prepare_prompts(&self, needs: Needs) -> Result<(), ModelError> {
@@ -125,7 +134,7 @@ impl<N: Autoregressive> SharedBatch<N> {
     ) -> Result<(), ModelError> {
         let (others, starting) = {
             let state = self.lock();
-            let others = state.slots.values().filter(|s| s.end.is_none()).map(|s| s.need);
+            let others = state.slots.values().filter(|s| s.end.is_none()).map(|s| s.needs);
             (others.collect::<Vec<_>>(), state.starting)
         };
         if self.wait().is_some() && others.len() + starting > 1 {
@@ -135,8 +144,8 @@ impl<N: Autoregressive> SharedBatch<N> {
         if others.is_empty() {
             return Ok(());
         }
-        let most = others.iter().fold(needs.in_batch, |a, b| (a.0.max(b.0), a.1.max(b.1)));
-        Batch::prepare(&self.resources.network, others.len() + starting, most)
+        let longest = others.iter().fold(needs, |a, b| a.longer(*b));
+        Batch::prepare(&self.resources.network, others.len() + starting, longest)
     }
 
     /// Makes a frame of all utterances that continue. Errors are kept for the utterances that they concern.
@@ -165,7 +174,7 @@ impl<N: Autoregressive> SharedBatch<N> {
             let slot = state.slot(me);
             slot.session = Some(session);
             match step {
-                Ok(Step::Frame) => slot.queue.extend(codes),
+                Ok(Step::Frame) => slot.receive(&codes),
                 Ok(Step::End(reason)) => slot.end = Some(reason),
                 Err(e) => slot.failed = Some(e),
             }
@@ -193,23 +202,41 @@ impl<N: Autoregressive> State<N> {
         self.slots.get_mut(&id).expect("a slot lives as long as its utterance")
     }
 
-    /// Brings the utterances that continue together. Returns whether there is only `me`, which then is in its
-    /// session.
+    /// Brings the utterances that continue together. Returns whether `me` makes its frame alone: there is no
+    /// other, or no room for a batch. Then it is in its session.
     fn gather(&mut self, me: u64, resources: &Arc<Resources<N>>) -> bool {
         if let Some(batch) = &mut self.batch {
             self.dropped.drain(..).for_each(|row| batch.leave(row));
         }
-        if self.slots.values().filter(|s| s.continues()).count() == 1 && self.slot(me).continues() {
+        let continuing = self.slots.values().filter(|s| s.continues()).count();
+        if self.is_apart || continuing == 1 && self.slot(me).continues() {
             self.park(me);
             return true;
         }
+        self.join(resources);
+        while let Some(batch) = &mut self.batch
+            && let Err(e) = batch.extend()
+        {
+            let live = batch.len();
+            if !has_no_room(&e) {
+                self.fail_rows(&e);
+                break;
+            }
+            tracing::warn!("caches of {live} utterances cannot be extended, so fewer share a batch: {e}");
+            self.separate(live / 2, resources);
+        }
+        self.is_apart
+    }
+
+    /// Lets utterances that continue and have no row join the batch, as far as there is room.
+    fn join(&mut self, resources: &Arc<Resources<N>>) {
         let joins = |s: &&mut Slot<N>| s.continues() && s.row.is_none();
         let more = self.slots.values_mut().filter(joins).count();
         if more == 0 {
             if let Some(batch) = &mut self.batch {
                 batch.expect(0, self.starting);
             }
-            return false;
+            return;
         }
         let idle = &mut self.idle;
         let new = || Batch::with_memories(resources.clone(), idle);
@@ -227,10 +254,30 @@ impl<N: Autoregressive> State<N> {
                     tracing::warn!("{} utterances in a batch, others wait: {e}", batch.len());
                     break;
                 }
+                Err(e) if has_no_room(&e) => {
+                    tracing::warn!("utterances are decoded one by one: {e}");
+                    (self.batch, self.is_apart) = (None, true);
+                    break;
+                }
                 Err(e) => slot.fail(&e),
             }
         }
-        false
+    }
+
+    /// Returns all utterances to their sessions and frees the batch. Then `most` of them join another one, if
+    /// that is more than one, and the others wait.
+    fn separate(&mut self, most: usize, resources: &Arc<Resources<N>>) {
+        let ids: Vec<u64> = self.slots.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.park(id));
+        (self.batch, self.idle) = (None, vec![]);
+        if most < 2 {
+            self.is_apart = true;
+            return;
+        }
+        let mut batch = Batch::with_memories(resources.clone(), &mut self.idle);
+        batch.limit(most);
+        self.batch = Some(batch);
+        self.join(resources);
     }
 
     /// Returns an utterance to its session, if it is in the batch.
@@ -262,7 +309,7 @@ impl<N: Autoregressive> State<N> {
         for (row, step, codes) in steps {
             let Some((id, slot)) = self.slots.iter_mut().find(|(_, s)| s.row == Some(row)) else { continue };
             match step {
-                Ok(Step::Frame) => slot.queue.extend(&codes),
+                Ok(Step::Frame) => slot.receive(&codes),
                 Ok(Step::End(reason)) => (slot.end, slot.row) = (Some(reason), None),
                 Err(e) => (slot.failed, slot.row) = (Some(e), None),
             }
@@ -415,7 +462,7 @@ impl<N: Autoregressive> Utterance<N> {
         self.id = state.next_id;
         state.next_id += 1;
         let slot = Slot {
-            need: session.needs.in_batch,
+            needs: session.needs,
             session: Some(session),
             row: None,
             queue: VecDeque::new(),
@@ -441,6 +488,7 @@ impl<N: Autoregressive> Drop for Utterance<N> {
         }
         let mut state = self.shared.lock();
         let slot = state.slots.remove(&self.id);
+        state.is_apart = false;
         match (slot.as_ref().and_then(|s| s.row), &mut state.batch) {
             (Some(row), Some(batch)) => batch.leave(row),
             // The leader has the batch.

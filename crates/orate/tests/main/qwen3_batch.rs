@@ -10,7 +10,7 @@ use orate::{
     PrecisionPolicy,
 };
 use orate_cpu::{CpuDevice, Isa};
-use orate_graph::{Counters, Pacing};
+use orate_graph::{Counters, Pacing, Shape};
 use orate_models::qwen3_tts::{
     Batch, CodecDecoder, Files, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker,
     StartOptions, Step,
@@ -20,6 +20,7 @@ use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
 use queues::{HasRoom, Waits, WithQueues};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 fn engine(precision: Precision, isa: Option<&str>) -> Opened {
@@ -349,6 +350,55 @@ fn caches_are_as_short_as_they_can_be_where_room_is_scarce() {
         for (heard, i) in heard.iter().zip(CALLERS) {
             assert_eq!(*heard, rest_of(&mut started(&model, i)).0, "caller {i}");
         }
+    }
+}
+
+/// Caches are extended when the longest utterance has filled them. Where there is no room for that, fewer
+/// share a batch, or none.
+#[test]
+fn caches_are_extended_while_callers_speak() {
+    /// Extensions for several rows that were asked for, and those refused.
+    static ASKED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    fn has_room(shape: &Shape, most: usize) -> bool {
+        let (rows, capacity) = (shape.dims()[0], shape.dims()[1]);
+        let fits = rows == 1 || rows * capacity <= most;
+        if rows > 1 && capacity == 128 {
+            ASKED[0].fetch_add(1, Ordering::Relaxed);
+            ASKED[1].fetch_add(usize::from(!fits), Ordering::Relaxed);
+        }
+        // No caches that have room for all from the beginning.
+        fits && capacity <= 256
+    }
+    let all: HasRoom = |name, shape| !name.contains("keys") || has_room(shape, usize::MAX);
+    let fewer: HasRoom = |name, shape| !name.contains("keys") || has_room(shape, 8 * 64);
+    let none: HasRoom = |name, shape| !name.contains("keys") || has_room(shape, 2 * 64);
+    // Their prompts nearly fill 64 rows.
+    const CALLERS: [usize; 6] = [1, 5, 9, 13, 17, 21];
+    for (room, refuses) in [(all, false), (fewer, true), (none, true)] {
+        ASKED.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        let (model, _) = with_room_for(room);
+        let options = StartOptions { reserve: Some(1), ..StartOptions::default() };
+        let alone = CALLERS.map(|i| rest_of(&mut started(&model, i)));
+        std::thread::scope(|threads| {
+            for (i, alone) in CALLERS.into_iter().zip(&alone) {
+                let model = &model;
+                threads.spawn(move || {
+                    let (prompt, settings) = utterance(model, i);
+                    let mut utterance = model.utterance(&prompt, &settings, options).expect("starts");
+                    let (mut heard, mut codes) = (vec![], vec![]);
+                    let end = loop {
+                        match utterance.next_frame(&mut codes).expect("goes on") {
+                            Step::Frame => heard.extend(&codes),
+                            Step::End(end) => break end,
+                        }
+                    };
+                    assert_eq!((heard, end), *alone, "caller {i}");
+                });
+            }
+        });
+        assert!(model.talker().expect("talks").is_idle(), "nothing of a batch is left");
+        let [asked, refused] = [0, 1].map(|i| ASKED[i].load(Ordering::Relaxed));
+        assert!(asked > 0 && (refused > 0) == refuses, "{asked} extensions, {refused} refused");
     }
 }
 

@@ -84,6 +84,16 @@ struct Queue {
     has_room: HasRoom,
 }
 
+impl Queue {
+    fn check_room(&self, name: &str, shape: &Shape) -> Result<(), DeviceError> {
+        if (self.has_room)(name, shape) {
+            return Ok(());
+        }
+        let (device, what) = (self.device().to_owned(), format!("{name} of {shape}"));
+        Err(DeviceError::OutOfMemory { device, what })
+    }
+}
+
 impl Memory for Queue {
     fn device(&self) -> &str {
         self.memory.device()
@@ -141,14 +151,12 @@ impl Memory for Queue {
     }
 
     fn clear(&mut self, name: &str, dtype: DType, shape: &Shape) -> Result<(), DeviceError> {
-        if !(self.has_room)(name, shape) {
-            let (device, what) = (self.device().to_owned(), format!("{name} of {shape}"));
-            return Err(DeviceError::OutOfMemory { device, what });
-        }
+        self.check_room(name, shape)?;
         self.memory.clear(name, dtype, shape)
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
+        buffers.iter().try_for_each(|(name, shape)| self.check_room(name, shape))?;
         self.memory.extend(buffers)
     }
 
