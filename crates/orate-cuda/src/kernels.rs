@@ -542,11 +542,12 @@ fn sources_of(precision: Precision) -> impl Iterator<Item = Source> {
         let name = chain_program(precision, Some(kept))?;
         Some(Source { name, text, options: precision_options(precision), functions: &[CHAIN] })
     };
-    // Encoders have operands in f16 instead of bf16.
-    let of_encoders = (precision == Precision::Bf16).then(|| attention_sources(Precision::F16));
+    // Encoders have operands in f16 instead of bf16, and attention beside weights in blocks.
+    let has_f16 = precision == Precision::Bf16 || precision.block() > 1;
+    let in_f16 = has_f16.then(|| attention_sources(Precision::F16));
     product_sources(precision)
         .chain(attention_sources(precision))
-        .chain(of_encoders.into_iter().flatten())
+        .chain(in_f16.into_iter().flatten())
         .chain([DType::F32, DType::F16, DType::BF16].into_iter().filter_map(chain))
 }
 

@@ -46,8 +46,8 @@ pub struct PrecisionPolicy {
     pub allow: Vec<String>,
     /// Patterns of weight names that do not, whatever `allow` says.
     pub deny: Vec<String>,
-    /// Patterns of the weight names that get `f16` where neither `allow` nor `deny` names them: for weights
-    /// that take little memory but, on devices where `f16` is fast, much time.
+    /// Patterns of weight names that get `f16`, also where `allow` names them: for weights that take little
+    /// memory but, on devices where `f16` is fast, much time.
     pub half: Vec<String>,
 }
 
@@ -84,10 +84,10 @@ impl PrecisionPolicy {
         let any = |patterns: &[String]| patterns.iter().any(|p| name_matches(p, name));
         match () {
             () if any(&self.deny) => Precision::F32,
+            () if any(&self.half) => Precision::F16,
             () if self.allow.is_empty() || any(&self.allow) => {
                 self.stored.get(name).copied().unwrap_or(self.precision)
             }
-            () if any(&self.half) => Precision::F16,
             () => Precision::F32,
         }
     }
@@ -144,7 +144,7 @@ impl fmt::Display for PrecisionPolicy {
             write!(f, " but not for {}", self.deny.join(", "))?;
         }
         if !self.half.is_empty() {
-            write!(f, ", f16 for {}", self.half.join(", "))?;
+            write!(f, ", and f16 for {}", self.half.join(", "))?;
         }
         Ok(())
     }
@@ -207,10 +207,10 @@ mod tests {
             ..Default::default()
         };
         let names = ["talker.a", "codec.first", "codec.b", "codec.last", "encoder"];
-        assert_eq!(names.map(|name| policy.of_name(name)), [Q8_0, Q8_0, F16, F32, F32]);
+        assert_eq!(names.map(|name| policy.of_name(name)), [Q8_0, F16, F16, F32, F32]);
         assert_eq!(policy.of(&Weight::named("codec.b", [3, 1]).exact().transpose()), F32);
         assert_eq!(policy.formats(), [F32, F16, Q8_0]);
-        let words = "q8_0 for talker.*, codec.first but not for codec.last, f16 for codec.*";
+        let words = "q8_0 for talker.*, codec.first but not for codec.last, and f16 for codec.*";
         assert_eq!(policy.to_string(), words);
     }
 

@@ -355,8 +355,9 @@ pub struct Facts {
     /// Patterns of the weights that take the model's time. A precision applies to them alone where nobody
     /// names others: if it is chosen by probes, or in blocks of few bits. Empty: all weights.
     pub precision_scope: &'static [&'static str],
-    /// Patterns of further weights, which GPUs compute in `f16` where a precision applies to that scope
-    /// alone: those with which sound is made, but not those that read recordings.
+    /// Patterns of weights, also of that scope, which GPUs compute in `f16` where a precision applies to that
+    /// scope alone: those with which sound is made, of many rows at a time, but not those that read
+    /// recordings.
     pub half_scope: &'static [&'static str],
     /// A matmul like those that take the model's time, to try formats with.
     pub typical_matmul: MatmulSize,

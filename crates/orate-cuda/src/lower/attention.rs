@@ -127,12 +127,13 @@ impl Attention<'_> {
     }
 
     /// Precision of the operands on tensor cores. With a bias it is an encoder's, between layers that are
-    /// rounded to bf16; f16 adds less to their noise.
+    /// rounded to bf16; f16 adds less to their noise. By weights in blocks, rows are multiplied in f16, too.
     fn precision(&self, policy: &PrecisionPolicy) -> Precision {
         match policy.precision {
-            Precision::Bf16 if self.bias && self.follows_weights => Precision::F16,
-            precision if self.follows_weights => precision,
-            _ => Precision::F32,
+            _ if !self.follows_weights => Precision::F32,
+            Precision::Bf16 if self.bias => Precision::F16,
+            blocks if blocks.block() > 1 => Precision::F16,
+            precision => precision,
         }
     }
 
@@ -369,7 +370,7 @@ fn shared(d: usize, keys: usize, window: Option<usize>) -> usize {
 }
 
 /// How the kernel for scores of relative positions handles values of 16 bits: that of warpgroups reads
-/// queries in f16, with weights of 16 bits of either type, as the attention with these scores.
+/// queries in f16, with weights in f32 excepted, as the attention with these scores.
 pub(super) fn rounding_of_scores(
     q: &[usize],
     heads: usize,
@@ -377,7 +378,7 @@ pub(super) fn rounding_of_scores(
     facts: &Facts,
 ) -> Rounding {
     let fits = facts.arch == WARPGROUP_ARCH && q[2] / heads == WARPGROUP_WIDTH && q[1] >= TENSOR_QUERIES;
-    let rounds = fits && half_of(policy.precision).is_some();
+    let rounds = fits && !matches!(policy.precision, Precision::F32 | Precision::Tf32);
     Rounding { reads: rounds.then_some((1, DType::F16)), ..Rounding::default() }
 }
 

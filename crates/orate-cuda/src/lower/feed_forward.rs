@@ -8,11 +8,11 @@ use crate::kernels::{
     CONV_NORM, FEED_FORWARD, WARPGROUP_ARCH, conv_norm_program, conv_program, feed_forward_program,
     product_program, warpgroup_program,
 };
-use orate_graph::{DType, FeedForward, Plan, Precision, Run};
+use orate_graph::{DType, FeedForward, Plan, Precision, PrecisionPolicy, Run};
 use std::ops::Range;
 
 /// Sizes of the kernel: those of Chatterbox's estimator.
-pub(super) const SIZES: FeedForward =
+const SIZES: FeedForward =
     FeedForward { rows: [128, 2560], width: 256, taps: 3, attended: 512, hidden: 1024, next: 1536 };
 
 /// Blocks of a cluster, and threads of a block.
@@ -32,6 +32,12 @@ pub(crate) struct Layer {
     /// Which of the plan's launches.
     pub works: Range<usize>,
     pub work: Work,
+}
+
+/// What the kernel supports, where it has programs for weights of a policy.
+pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<FeedForward> {
+    let has_program = policy.formats().into_iter().any(|format| feed_forward_program(format).is_some());
+    (facts.arch == WARPGROUP_ARCH && has_program).then_some(SIZES)
 }
 
 /// Finds what can be one launch among the launches of a plan.
@@ -231,7 +237,11 @@ mod tests {
     }
 
     fn layers_of(graph: Graph, precision: Precision, arch: u32) -> (Vec<(usize, Work)>, Vec<Layer>) {
-        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(arch) };
+        layers_by(graph, PrecisionPolicy::uniform(precision), arch)
+    }
+
+    fn layers_by(graph: Graph, policy: PrecisionPolicy, arch: u32) -> (Vec<(usize, Work)>, Vec<Layer>) {
+        let target = Imagined { policy, facts: facts(arch) };
         let weights = RandomWeights::of_graph(&graph, 1);
         let plan = Plan::compile(graph, &target).expect("compiles");
         let mut bank = WeightBank::default();
@@ -318,5 +328,21 @@ mod tests {
         ] {
             assert!(lengths(rows, None, precision, arch).is_empty(), "{why}");
         }
+    }
+
+    #[test]
+    fn weights_in_f16_beside_blocks_have_the_same_launches() {
+        let names = |policy| {
+            let (works, layers) = layers_by(graph(700, None), policy, 90);
+            let names = works.iter().map(|(_, work)| (work.program, work.function)).collect::<Vec<_>>();
+            (names, layers.iter().map(|layer| layer.works.clone()).collect::<Vec<_>>())
+        };
+        let half = vec!["*".to_owned()];
+        let beside = PrecisionPolicy { precision: Precision::Q8_0, half, ..Default::default() };
+        assert_eq!(names(beside), names(PrecisionPolicy::uniform(Precision::F16)));
+        assert!(
+            names(PrecisionPolicy::uniform(Precision::Q8_0)).1.is_empty(),
+            "blocks have launches for each"
+        );
     }
 }

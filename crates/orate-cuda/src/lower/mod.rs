@@ -36,11 +36,12 @@ pub(crate) use sample::join_rows;
 pub(crate) use work::{Addresses, Pointer, Work};
 
 use crate::driver::Facts;
-use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, feed_forward_program, groups_program, wide_program};
+use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, groups_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
-    DType, Factor, Fused, Fusions, Op, Place, Plan, PrecisionPolicy, Rounding, ValueInfo, Weight, several,
+    DType, Factor, Fused, Fusions, ManyRows, Op, Place, Plan, Precision, PrecisionPolicy, Rounding,
+    ValueInfo, Weight, several,
 };
 
 /// Maximum rows of joined matmuls: those of a batch.
@@ -59,7 +60,11 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         matmul_rows: MOST_JOINED,
         matmul_multiple: [1, CHANNELS],
         matmul_bytes: usize::MAX,
-        many_rows: wide_program(policy.precision).map(|_| (WIDE_LEAST, [WIDE_DEPTH, CHANNELS])),
+        many_rows: Some(ManyRows {
+            least: WIDE_LEAST,
+            multiple: [WIDE_DEPTH, CHANNELS],
+            formats: &[Precision::F16, Precision::Bf16],
+        }),
         precision: policy.clone(),
         gated_rows: FEW_ROWS,
         gated_multiple: groups_program(policy.precision)
@@ -71,8 +76,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         many_layer_norms: None,
         layer_norm_rows: 2,
         views: true,
-        feed_forward: (facts.arch == WARPGROUP_ARCH && feed_forward_program(policy.precision).is_some())
-            .then_some(feed_forward::SIZES),
+        feed_forward: feed_forward::sizes(policy, facts),
         normed_residuals: normed::sizes(policy, facts),
         followed_residuals: followed::sizes(policy, facts),
         draws: true,

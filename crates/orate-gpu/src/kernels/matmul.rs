@@ -8,8 +8,8 @@ use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
 use orate_graph::blocks::{BLOCK, BlockFormat, SuperFormat};
 use orate_graph::{
-    Activation, Edges, Epilogue, Fused, Fusions, LayerNorms, MOST_PARTS, Op, Place, Precision, ValueInfo,
-    Weight,
+    Activation, Edges, Epilogue, Fused, Fusions, LayerNorms, MOST_PARTS, ManyRows, Op, Place, Precision,
+    ValueInfo, Weight,
 };
 
 /// Tiling of a workgroup; see the kernel.
@@ -462,7 +462,11 @@ pub(super) fn fusions(can: Abilities<'_>) -> Fusions {
         matmul_rows: few,
         matmul_multiple: [4, 4],
         // A device without cooperative matrices gains nothing from joining many rows.
-        many_rows: can.matrices.map(|_| (few + 1, [4, 4])),
+        many_rows: can.matrices.map(|_| ManyRows {
+            least: few + 1,
+            multiple: [4, 4],
+            formats: &Precision::ALL,
+        }),
         precision: can.policy.clone(),
         gated_rows: few,
         gated_multiple: is_fast.then_some([4, 4]),

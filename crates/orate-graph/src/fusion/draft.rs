@@ -1,7 +1,7 @@
 //! A plan before its values have places, and what launches of it may compute.
 
 use crate::graph::{BufferKind, Graph, Node};
-use crate::{Activation, DType, Op, PrecisionPolicy, Rows, Scalar, Value, Weight};
+use crate::{Activation, DType, Op, Precision, PrecisionPolicy, Rows, Scalar, Value, Weight};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -29,9 +29,8 @@ pub struct Fusions {
     pub matmul_rows: usize,
     /// Depth and columns of each weight of such matmuls are multiples of these.
     pub matmul_multiple: [usize; 2],
-    /// Fewest rows from which a kernel for many rows runs such matmuls as one, and what depth and columns are
-    /// multiples of there.
-    pub many_rows: Option<(usize, [usize; 2])>,
+    /// When a kernel for many rows runs such matmuls as one.
+    pub many_rows: Option<ManyRows>,
     /// Most bytes, in f32, of weights that are packed together.
     pub matmul_bytes: usize,
     /// Format of each weight: matmuls run as one in one format only.
@@ -64,6 +63,17 @@ pub struct Fusions {
     pub followed_residuals: Option<FollowedResiduals>,
     /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
     pub draws: bool,
+}
+
+/// Matmuls of many rows by several weights that a target runs as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManyRows {
+    /// Fewest rows.
+    pub least: usize,
+    /// Of what depth and columns are multiples.
+    pub multiple: [usize; 2],
+    /// Formats of the weights.
+    pub formats: &'static [Precision],
 }
 
 /// Layer norms of many rows that matmuls of a target apply.

@@ -76,9 +76,11 @@ pub(super) fn run(d: &mut Draft<'_>, fusions: &Fusions) {
             _ => 1 + MOST_PARTS,
         };
         let weights = || all.iter().filter_map(|j| Some(part(d.op(*j))?.0));
-        let are_many = fusions
-            .many_rows
-            .is_some_and(|(least, multiple)| rows >= least && weights().all(|w| is_multiple(w, multiple)));
+        let are_many = fusions.many_rows.is_some_and(|many| {
+            let is_able =
+                |w| is_multiple(w, many.multiple) && many.formats.contains(&fusions.precision.of(w));
+            rows >= many.least && weights().all(is_able)
+        });
         if rows <= fusions.matmul_rows || are_many {
             all.chunks(most).for_each(|parts| join(d, parts));
         }

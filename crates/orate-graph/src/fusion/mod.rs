@@ -40,7 +40,7 @@ mod views;
 use crate::Graph;
 pub(crate) use draft::{Draft, Launch};
 pub use draft::{
-    FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, NormedResiduals, RowNorm, Run,
+    FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, ManyRows, NormedResiduals, RowNorm, Run,
 };
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
