@@ -194,7 +194,7 @@ impl Pacing {
     /// Each memory has a queue of its own, as on a GPU: runs in two memories proceed side by side, and a
     /// thread that waits for one costs the other nothing. Frames take a small part of the time they play.
     pub const QUEUES: Pacing = Pacing {
-        batch: 128,
+        batch: 256,
         look_ahead: true,
         side_by_side: true,
         coalescing_wait: Some(Duration::from_millis(5)),

@@ -357,6 +357,49 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
     }
 }
 
+/// More rows than kernels for few have, in a memory for 256.
+#[test]
+fn many_rows_of_a_batch_are_what_they_would_be_alone() {
+    const ALL: usize = 140;
+    let folder = tempfile::tempdir().expect("a folder");
+    orate_testing::checkpoints::write_random_qwen3_tts("custom_voice", folder.path(), 3)
+        .expect("is writable");
+    for device in choices() {
+        let model = orate::ModelSource::Path(folder.path().to_owned());
+        let options = orate::EngineOptions { model, device, ..Default::default() };
+        let engine = orate::Engine::with_options(options).expect("a whole model");
+        let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
+        let started = |i: usize| {
+            let text = format!("Number {i}.");
+            let (speaker, language) = (Speaker::Named("ryan"), None);
+            let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
+            let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
+            let settings = Settings { max_frames: 3, ..drawn };
+            model.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts")
+        };
+        let mut batch = model.batch().expect("talks");
+        let mut sessions: Vec<_> = (0..ALL).map(started).collect();
+        let rows: Vec<_> = sessions.iter_mut().map(|session| batch.join(session).expect("room")).collect();
+        assert_eq!(batch.rows(), 256, "{}", engine.device());
+        let mut together: Vec<Vec<i32>> = vec![vec![]; ALL];
+        while !batch.is_empty() {
+            let each = |row, step: Result<Step, _>, codes: &[i32]| {
+                step.expect("goes on");
+                together[rows.iter().position(|r| *r == row).expect("joined")].extend(codes);
+            };
+            batch.frame(each).expect("goes on");
+        }
+        for i in (0..ALL).step_by(23) {
+            let (mut alone, mut codes): (Vec<i32>, _) = (vec![], vec![]);
+            let mut session = started(i);
+            while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
+                alone.extend(&codes);
+            }
+            assert_eq!(together[i], alone, "row {i}, {}", engine.device());
+        }
+    }
+}
+
 /// The sizes of the released codec.
 fn released_codec() -> CodecDecoderConfig {
     let mut json = json("speech_tokenizer/config.json");
@@ -424,7 +467,7 @@ fn bench_of_the_talker() {
         let is_cuda = matches!(choice, DeviceChoice::Kind(DeviceKind::Cuda, _));
         // Formats with tensor cores, and rows of caches: on others than CUDA, a session has 4 GiB at most.
         let (formats, capacity, long, most): (&[Precision], _, _, _) = match is_cuda {
-            true => (&[Precision::Bf16], 512, 400, 128),
+            true => (&[Precision::Bf16], 512, 400, 256),
             false => (&[Precision::F16, Precision::Q8_0], 128, 100, 64),
         };
         for &precision in formats {
@@ -446,7 +489,7 @@ fn bench_of_the_talker() {
             bench(&what("a frame behind 20 rows"), &*device, frame(1), start(1, 20));
             let one =
                 bench(&what(&format!("a frame behind {long} rows")), &*device, frame(1), start(1, long));
-            for batch in [2, 4, 8, 16, 32, 64, 128].into_iter().filter(|batch| *batch <= most) {
+            for batch in [2, 4, 8, 16, 32, 64, 128, 256].into_iter().filter(|batch| *batch <= most) {
                 let words = what(&format!("a frame of {batch} streams behind {long} rows"));
                 let all = bench(&words, &*device, frame(batch), start(batch, long));
                 println!("  {:.2} times the throughput of one stream", batch as f64 * one / all);
