@@ -21,7 +21,7 @@
 //! long before. They are extended when it has filled them ([`Batch::extend`]).
 
 use super::ahead::Ahead;
-use super::caches::{self, Slot, cache_parts};
+use super::caches::{self, RowLimits, Slot, cache_parts};
 use super::error::option_error;
 use super::kept_states::Beginning;
 use super::network::{
@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 const LEAST_CAPACITY: usize = 512;
 /// The same where the device has no room for these: on Vulkan a memory has 4 GiB at most.
 const TIGHT_CAPACITY: usize = 64;
-/// Frames before a cache is full from which on the plan for a larger one is made.
+/// The plan for longer caches is compiled this many frames before the caches are full.
 const SOON: usize = 32;
 /// Fewest rows of a feed, likewise.
 const LEAST_FEED: usize = 128;
@@ -149,28 +149,6 @@ struct Row {
     /// What other utterances begin with too.
     beginning: Option<Beginning>,
     settings: DrawSettings,
-}
-
-/// Rows that an utterance may need in a batch.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RowLimits {
-    /// Of each cache. A batch makes one more frame if others continue while the last one is under way.
-    pub cache: usize,
-    pub feed: usize,
-    /// Frames that it has room for at first, unless it may not make as many.
-    pub reserve: usize,
-}
-
-impl RowLimits {
-    /// Rows of cache and of feed when it joins with `position` rows in its caches.
-    fn at_first(&self, position: usize) -> (usize, usize) {
-        (self.cache_for(position, self.reserve), self.feed)
-    }
-
-    /// Rows of cache with `position` rows in it and room for `frames` more.
-    fn cache_for(&self, position: usize, frames: usize) -> usize {
-        self.cache.min(position + frames)
-    }
 }
 
 impl Row {

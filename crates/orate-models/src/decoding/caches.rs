@@ -11,6 +11,28 @@ pub(super) struct Slot {
     pub sizes: MemorySizes,
 }
 
+/// Rows that an utterance may need in a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RowLimits {
+    /// Of each cache. A batch makes one more frame if others continue while the last one is under way.
+    pub cache: usize,
+    pub feed: usize,
+    /// Frames that it has room for at first, unless it may not make as many.
+    pub reserve: usize,
+}
+
+impl RowLimits {
+    /// Rows of cache and of feed when it joins with `position` rows in its caches.
+    pub fn at_first(&self, position: usize) -> (usize, usize) {
+        (self.cache_for(position, self.reserve), self.feed)
+    }
+
+    /// Rows of cache with `position` rows in it and room for `frames` more.
+    pub fn cache_for(&self, position: usize, frames: usize) -> usize {
+        self.cache.min(position + frames)
+    }
+}
+
 pub(super) fn bytes(plan: &Plan) -> usize {
     plan.buffers().iter().map(|b| b.dtype.bytes_of(&b.shape)).sum()
 }

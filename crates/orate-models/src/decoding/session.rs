@@ -2,8 +2,7 @@
 //! frame's codes.
 
 use super::ahead::Ahead;
-use super::batch::RowLimits;
-use super::caches::{Slot, cache_parts, caches};
+use super::caches::{RowLimits, Slot, cache_parts, caches};
 use super::error::option_error;
 use super::kept_states::{Beginning, KeptState};
 use super::network::{Autoregressive, Extent, GIVEN, MemorySizes, POSITION, Pass, SEED, for_lanes};
