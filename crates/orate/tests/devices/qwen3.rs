@@ -22,8 +22,8 @@ use orate_graph::{
 use orate_models::Loader;
 use orate_models::qwen3_tts::talker::CacheSizes;
 use orate_models::qwen3_tts::{
-    CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker, Step,
-    codec_decoder, frame, prompt_rows, talker,
+    CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Prompt, Request, Session, Settings, Speaker,
+    Step, codec_decoder, frame, prompt_rows, talker,
 };
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -273,6 +273,18 @@ fn frames_are_as_on_the_cpu() {
     }
 }
 
+fn engine_of(folder: &std::path::Path, device: DeviceChoice) -> orate::Engine {
+    let model = orate::ModelSource::Path(folder.to_owned());
+    let options = orate::EngineOptions { model, device, ..Default::default() };
+    orate::Engine::with_options(options).expect("a whole model")
+}
+
+fn prompt_of(model: &orate::qwen3_tts::Qwen3Tts, text: &str) -> Prompt {
+    let (speaker, language) = (Speaker::Named("ryan"), None);
+    let request = Request { text, speaker, language, instruct: None, feeding: None };
+    model.prompt(&request).expect("speakable")
+}
+
 /// Utterances that join and leave a batch are what the device makes of each alone.
 #[test]
 fn rows_of_a_batch_are_what_they_would_be_alone() {
@@ -281,17 +293,13 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
     orate_testing::checkpoints::write_random_qwen3_tts("custom_voice", folder.path(), 3)
         .expect("is writable");
     for device in choices() {
-        let model = orate::ModelSource::Path(folder.path().to_owned());
-        let options = orate::EngineOptions { model, device, ..Default::default() };
-        let engine = orate::Engine::with_options(options).expect("a whole model");
+        let engine = engine_of(folder.path(), device);
         let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
         let started = |i: usize| {
             let text = format!("Number {i}{}.", " and so on".repeat(7 * (i % 3)));
-            let (speaker, language) = (Speaker::Named("ryan"), None);
-            let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
             let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
             let settings = Settings { max_frames: 6 + 3 * i, ..drawn };
-            model.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts")
+            model.start(&prompt_of(model, &text), &settings).expect("starts")
         };
         let rest_of = |session: &mut Session| {
             let (mut all, mut codes): (Vec<i32>, _) = (vec![], vec![]);
@@ -365,17 +373,13 @@ fn many_rows_of_a_batch_are_what_they_would_be_alone() {
     orate_testing::checkpoints::write_random_qwen3_tts("custom_voice", folder.path(), 3)
         .expect("is writable");
     for device in choices() {
-        let model = orate::ModelSource::Path(folder.path().to_owned());
-        let options = orate::EngineOptions { model, device, ..Default::default() };
-        let engine = orate::Engine::with_options(options).expect("a whole model");
+        let engine = engine_of(folder.path(), device);
         let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
         let started = |i: usize| {
             let text = format!("Number {i}.");
-            let (speaker, language) = (Speaker::Named("ryan"), None);
-            let request = Request { text: &text, speaker, language, instruct: None, feeding: None };
             let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
             let settings = Settings { max_frames: 3, ..drawn };
-            model.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts")
+            model.start(&prompt_of(model, &text), &settings).expect("starts")
         };
         let mut batch = model.batch().expect("talks");
         let mut sessions: Vec<_> = (0..ALL).map(started).collect();
