@@ -137,8 +137,11 @@ impl fmt::Display for PrecisionPolicy {
         if self.precision == Precision::F32 {
             return Ok(());
         }
-        if !self.allow.is_empty() {
-            write!(f, " for {}", self.allow.join(", "))?;
+        // Patterns within those of `half` have no effect.
+        let is_half = |pattern: &str| self.half.iter().any(|half| name_matches(half, pattern));
+        let allow: Vec<&str> = self.allow.iter().map(String::as_str).filter(|p| !is_half(p)).collect();
+        if !allow.is_empty() {
+            write!(f, " for {}", allow.join(", "))?;
         }
         if !self.deny.is_empty() {
             write!(f, " but not for {}", self.deny.join(", "))?;
@@ -210,7 +213,7 @@ mod tests {
         assert_eq!(names.map(|name| policy.of_name(name)), [Q8_0, F16, F16, F32, F32]);
         assert_eq!(policy.of(&Weight::named("codec.b", [3, 1]).exact().transpose()), F32);
         assert_eq!(policy.formats(), [F32, F16, Q8_0]);
-        let words = "q8_0 for talker.*, codec.first but not for codec.last, and f16 for codec.*";
+        let words = "q8_0 for talker.* but not for codec.last, and f16 for codec.*";
         assert_eq!(policy.to_string(), words);
     }
 
