@@ -22,8 +22,8 @@ use orate_graph::{
 use orate_models::Loader;
 use orate_models::qwen3_tts::talker::CacheSizes;
 use orate_models::qwen3_tts::{
-    CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Prompt, Request, Session, Settings, Speaker,
-    Step, codec_decoder, frame, prompt_rows, talker,
+    CodecConfig, CodecDecoder, CodecDecoderConfig, Config, Past, Request, Session, Settings, Speaker, Step,
+    codec_decoder, frame, prompt_rows, talker,
 };
 use orate_testing::checkpoints::qwen3_tts_goldens;
 use orate_testing::random::Random;
@@ -279,10 +279,21 @@ fn engine_of(folder: &std::path::Path, device: DeviceChoice) -> orate::Engine {
     orate::Engine::with_options(options).expect("a whole model")
 }
 
-fn prompt_of(model: &orate::qwen3_tts::Qwen3Tts, text: &str) -> Prompt {
+fn start(model: &Arc<orate::qwen3_tts::Qwen3Tts>, text: &str, seed: u64, max_frames: usize) -> Session {
     let (speaker, language) = (Speaker::Named("ryan"), None);
     let request = Request { text, speaker, language, instruct: None, feeding: None };
-    model.prompt(&request).expect("speakable")
+    let drawn = Settings::new(&model.talking().expect("talks").generation, seed);
+    let settings = Settings { max_frames, ..drawn };
+    model.start(&model.prompt(&request).expect("speakable"), &settings).expect("starts")
+}
+
+/// Codes up to the end.
+fn rest_of(session: &mut Session) -> Vec<i32> {
+    let (mut all, mut codes) = (vec![], vec![]);
+    while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
+        all.extend(&codes);
+    }
+    all
 }
 
 /// Utterances that join and leave a batch are what the device makes of each alone.
@@ -297,16 +308,7 @@ fn rows_of_a_batch_are_what_they_would_be_alone() {
         let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
         let started = |i: usize| {
             let text = format!("Number {i}{}.", " and so on".repeat(7 * (i % 3)));
-            let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
-            let settings = Settings { max_frames: 6 + 3 * i, ..drawn };
-            model.start(&prompt_of(model, &text), &settings).expect("starts")
-        };
-        let rest_of = |session: &mut Session| {
-            let (mut all, mut codes): (Vec<i32>, _) = (vec![], vec![]);
-            while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
-                all.extend(&codes);
-            }
-            all
+            start(model, &text, i as u64, 6 + 3 * i)
         };
         let alone: Vec<_> = (0..ALL).map(|i| rest_of(&mut started(i))).collect();
         // One by one, and without a wait between two frames.
@@ -375,12 +377,7 @@ fn many_rows_of_a_batch_are_what_they_would_be_alone() {
     for device in choices() {
         let engine = engine_of(folder.path(), device);
         let model = &engine.model_as::<orate::qwen3_tts::Qwen3Tts>().expect("is one");
-        let started = |i: usize| {
-            let text = format!("Number {i}.");
-            let drawn = Settings::new(&model.talking().expect("talks").generation, i as u64);
-            let settings = Settings { max_frames: 3, ..drawn };
-            model.start(&prompt_of(model, &text), &settings).expect("starts")
-        };
+        let started = |i: usize| start(model, &format!("Number {i}."), i as u64, 3);
         let mut batch = model.batch().expect("talks");
         let mut sessions: Vec<_> = (0..ALL).map(started).collect();
         let rows: Vec<_> = sessions.iter_mut().map(|session| batch.join(session).expect("room")).collect();
@@ -394,12 +391,7 @@ fn many_rows_of_a_batch_are_what_they_would_be_alone() {
             batch.frame(each).expect("goes on");
         }
         for i in (0..ALL).step_by(23) {
-            let (mut alone, mut codes): (Vec<i32>, _) = (vec![], vec![]);
-            let mut session = started(i);
-            while session.next_frame(&mut codes).expect("goes on") == Step::Frame {
-                alone.extend(&codes);
-            }
-            assert_eq!(together[i], alone, "row {i}, {}", engine.device());
+            assert_eq!(together[i], rest_of(&mut started(i)), "row {i}, {}", engine.device());
         }
     }
 }

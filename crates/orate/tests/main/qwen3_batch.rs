@@ -65,9 +65,14 @@ fn started(model: &Arc<Qwen3Tts>, i: usize) -> Session {
 
 /// Codes up to the end of a session, and why it ended.
 fn rest_of(session: &mut Session) -> (Vec<i32>, FinishReason) {
+    frames_of(|codes| session.next_frame(codes))
+}
+
+/// Codes of all frames that `next` makes, and why it ended.
+fn frames_of(mut next: impl FnMut(&mut Vec<i32>) -> Result<Step, ModelError>) -> (Vec<i32>, FinishReason) {
     let (mut all, mut codes) = (vec![], vec![]);
     loop {
-        match session.next_frame(&mut codes).expect("goes on") {
+        match next(&mut codes).expect("goes on") {
             Step::Frame => all.extend(&codes),
             Step::End(reason) => return (all, reason),
         }
@@ -385,14 +390,7 @@ fn caches_are_extended_while_callers_speak() {
                 threads.spawn(move || {
                     let (prompt, settings) = utterance(model, i);
                     let mut utterance = model.utterance(&prompt, &settings, options).expect("starts");
-                    let (mut heard, mut codes) = (vec![], vec![]);
-                    let end = loop {
-                        match utterance.next_frame(&mut codes).expect("goes on") {
-                            Step::Frame => heard.extend(&codes),
-                            Step::End(end) => break end,
-                        }
-                    };
-                    assert_eq!((heard, end), *alone, "caller {i}");
+                    assert_eq!(frames_of(|codes| utterance.next_frame(codes)), *alone, "caller {i}");
                 });
             }
         });
@@ -464,14 +462,7 @@ fn callers_read_their_prompts_together() {
                     begun.wait();
                     let plans = model.plans_made();
                     begun.wait();
-                    let (mut heard, mut codes) = (vec![], vec![]);
-                    let end = loop {
-                        match utterance.next_frame(&mut codes).expect("goes on") {
-                            Step::Frame => heard.extend(&codes),
-                            Step::End(end) => break end,
-                        }
-                    };
-                    assert_eq!((heard, end), *want, "caller {i}");
+                    assert_eq!(frames_of(|codes| utterance.next_frame(codes)), *want, "caller {i}");
                     plans > before
                 })
             });
