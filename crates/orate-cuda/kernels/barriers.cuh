@@ -17,4 +17,16 @@ DEVICE void wait_for_phase(u32 barrier, u32 odd) {
                  :: "r"(barrier), "r"(odd) : "memory");
 }
 
+// Describes a tensor of three dimensions, of which the hardware copies boxes.
+struct alignas(64) Tensor {
+    u64 words[16];
+};
+
+// Copies a box to shared memory, for a phase of a barrier. What is beyond the tensor is zero.
+DEVICE void copy_box(u32 to, const Tensor& from, int first, int second, int third, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];"
+                 :: "r"(to), "l"(&from), "r"(first), "r"(second), "r"(third), "r"(barrier) : "memory");
+}
+
 #endif

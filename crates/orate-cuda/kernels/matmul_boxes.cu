@@ -7,11 +7,6 @@
 
 #if __CUDA_ARCH__ == 900
 
-// Describes a tensor of three dimensions, of which the hardware copies boxes.
-struct alignas(64) Tensor {
-    u64 words[16];
-};
-
 // Of weights a box has a piece of K for 128 channels, in the order of `matmul.cu`, or for 64 of each part if
 // they are gated; of x it has a piece of the rows of a block, in the order of `chunk_at`.
 struct RowsArgs {
@@ -19,13 +14,6 @@ struct RowsArgs {
     Args a;
     int stages;
 };
-
-// Copies a box to shared memory, for a phase of a barrier. What is beyond the tensor is zero.
-DEVICE void copy_box(u32 to, const Tensor& from, int first, int second, int third, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4}], [%5];"
-                 :: "r"(to), "l"(&from), "r"(first), "r"(second), "r"(third), "r"(barrier) : "memory");
-}
 
 // Stages of a block at most.
 #define STAGES 8

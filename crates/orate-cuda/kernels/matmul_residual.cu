@@ -1,6 +1,6 @@
 // Weight-stationary matmuls with a residual on Hopper, as defined in `matmul.cu`, of very many rows and small
-// K: out = residual + x · w + bias in f32. If `norm` is not null, a Snake of the result is stored in `next`,
-// in 16 bits.
+// K: out = residual + x · w + bias in f32, unless it is null. If `norm` is not null, a Snake of the result is
+// stored in `next`, in 16 bits.
 //
 // Memory bounds these: a block loops over tiles of rows and keeps its weights in registers, and one more warp
 // requests rows of x and of the residual some tiles ahead. Results take the place of the residual in shared
@@ -113,7 +113,7 @@ DEVICE void add_to_residual(const ResidualArgs& all) {
                     float* to = float_at(lines, 8 * (j + n) + lane % 4 * 2 + c % 2, (own + c / 2 * 8) % 32);
                     y[c] = *to + (acc[j + n][c] + bias[c / 2]);
                     *to = y[c];
-                    y[c] = snake(y[c], frequency[c / 2], gain[c / 2]);
+                    y[c] = rough_snake(y[c], frequency[c / 2], gain[c / 2]);
                 }
                 x[2 * n] = halves(y[0], y[1]), x[2 * n + 1] = halves(y[2], y[3]);
             }
@@ -124,7 +124,7 @@ DEVICE void add_to_residual(const ResidualArgs& all) {
         if (stores) {
             u32 from = begin + at * STAGE + OF_X + 2 * group * OF_PART;
             int to = blockIdx.x * 128 + group * 64;
-            for (int n = 0; n < 2; n++)
+            for (int n = 0; n < 2 && a.out; n++)
                 if (to + 32 * n < a.n) store_box(all.out, from + n * OF_PART, to + 32 * n, row_of(i), 0);
             if (snakes && to < a.n) store_box(all.next, next, to, row_of(i), 0);
         }

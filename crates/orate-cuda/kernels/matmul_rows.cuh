@@ -40,7 +40,7 @@ struct Results {
 
     __device__ __forceinline__ void store(int r, float4 sum, float4 after) const {
         add(sum, bias);
-        if (snakes) sum = snake(sum, frequency, gain);
+        if (snakes) sum = HALVES ? rough_snake(sum, frequency, gain) : snake(sum, frequency, gain);
         float y[4] = {sum.x, sum.y, sum.z, sum.w};
         activate(activation, y, slope);
         add(after, row);

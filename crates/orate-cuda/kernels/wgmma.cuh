@@ -52,6 +52,12 @@ DEVICE u64 right_operand(const char* line) {
     return (u64)(at >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
+// The same of an operand in lines of 64 bytes, in which the 16 bytes of chunk c of line i are at
+// c ^ i / 2 % 4. It may be a left operand, too.
+DEVICE u64 narrow_operand(u32 line) {
+    return (u64)(line >> 4) | (u64)1 << 16 | (u64)(512 >> 4) << 32 | (u64)2 << 62;
+}
+
 #if PRECISION == 3
 #define HALF "bf16"
 #else
@@ -103,6 +109,17 @@ DEVICE void multiply_96(float (&c)[12][4], const uint4& left, u64 right) {
                  : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7),
                    FOUR(8), FOUR(9), FOUR(10), FOUR(11)
                  : OPERAND(left), "l"(right));
+}
+
+// The same of a left operand in shared memory: 64 rows by 96 channels, in lines of 16 or more of K.
+DEVICE void multiply_96(float (&c)[12][4], u64 left, u64 right) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." HALF "." HALF " "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}, "
+                 "%48, %49, 1, 1, 1, 0, 0;"
+                 : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7),
+                   FOUR(8), FOUR(9), FOUR(10), FOUR(11)
+                 : "l"(left), "l"(right));
 }
 
 // The same of 128 rows.

@@ -169,6 +169,8 @@ pub(crate) enum Elements {
     Words,
     /// Of two bytes in lines of 128: eight neighboring lines have no bank in common.
     Lines,
+    /// Likewise, in lines of 64.
+    NarrowLines,
     /// Likewise, of four bytes.
     Floats,
 }
@@ -183,6 +185,9 @@ impl Tensor {
         let (element, bytes, swizzle) = match self.elements {
             Elements::Words => (Type::CU_TENSOR_MAP_DATA_TYPE_UINT32, 4, Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE),
             Elements::Lines => (Type::CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B),
+            Elements::NarrowLines => {
+                (Type::CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, Swizzle::CU_TENSOR_MAP_SWIZZLE_64B)
+            }
             Elements::Floats => {
                 (Type::CU_TENSOR_MAP_DATA_TYPE_UINT32, 4, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B)
             }

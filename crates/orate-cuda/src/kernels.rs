@@ -338,6 +338,21 @@ pub(crate) fn conv_norm_program(precision: Precision) -> Option<&'static str> {
     }
 }
 
+/// Residual units of a codec in one launch on Hopper, with their channels.
+pub(crate) const UNITS: [(&str, usize); 1] = [("residual_unit_96", 96)];
+
+/// Their names.
+const UNIT_NAMES: [&str; UNITS.len()] = [UNITS[0].0];
+
+/// Name of the program with [`UNITS`] for weights in this precision; only those of 16 bits have one.
+pub(crate) fn unit_program(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::F16 => Some("residual_unit-f16"),
+        Precision::Bf16 => Some("residual_unit-bf16"),
+        _ => None,
+    }
+}
+
 /// The only architecture with matmuls of warpgroups and with chains.
 pub(crate) const WARPGROUP_ARCH: u32 = 90;
 
@@ -357,6 +372,7 @@ fn is_there(function: &str, arch: u32) -> bool {
             "feed_forward",
             "projection",
             "conv_norm",
+            "residual_unit",
         ]) =>
         {
             false
@@ -598,7 +614,14 @@ fn product_sources(precision: Precision) -> impl Iterator<Item = Source> {
         include_str!("../kernels/conv_norm.cu")
     );
     let normed = program(conv_norm_program(precision), normed, &CONV_NORM);
-    let of_layers = layers.into_iter().chain(normed);
+    let units = concat!(
+        include_str!("../kernels/mma.cuh"),
+        include_str!("../kernels/wgmma.cuh"),
+        include_str!("../kernels/barriers.cuh"),
+        include_str!("../kernels/residual_unit.cu")
+    );
+    let units = program(unit_program(precision), units, &UNIT_NAMES);
+    let of_layers = layers.into_iter().chain(normed).chain(units);
     [source].into_iter().chain(tall).chain(wide).chain(warpgroup).chain(conv).chain(of_layers)
 }
 

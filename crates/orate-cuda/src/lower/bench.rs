@@ -1,6 +1,6 @@
 //! Times the tilings of matmuls and attention:
 //! `cargo test --release -p orate-cuda cuts_of_products -- --ignored --nocapture`, `blocks_of_many_rows`,
-//! `formats_of_few_rows` or `tiles_of_attention`.
+//! `formats_of_few_rows`, `launches_of_units` or `tiles_of_attention`.
 
 use super::attention::{Attention, Tile};
 use super::cuts::{
@@ -10,6 +10,7 @@ use super::cuts::{
 use super::matmul::{HALVES, NEXT_BYTES, NEXT_WEIGHTS, Source, in_block, product, stay_in_cache};
 use super::operands::Operands;
 use super::work::{Addresses, Pointer, Work};
+use super::{join_followers, lower};
 use crate::device::CudaDevice;
 use crate::driver::{DeviceBuffer, Event, Launch, Pinned, Stream};
 use crate::kernels::{CLUSTER_ARCH, SNAKE, warpgroup_program};
@@ -545,6 +546,37 @@ fn time(device: &CudaDevice, stream: &Stream, work: &Work, arguments: &[Vec<u64>
         best = best.min(end.seconds_since(&begin).expect("ran") / arguments.len() as f64 * 1e6);
     }
     best
+}
+
+/// Launches of residual units of a codec for 25 frames of eight callers.
+#[test]
+#[ignore = "needs an NVIDIA GPU; prints times for those who tune"]
+fn launches_of_units() {
+    let policy = PrecisionPolicy::uniform(Precision::Bf16);
+    let device = CudaDevice::new(0, policy.clone(), None).expect("a GPU and NVRTC");
+    let context = &device.core().context;
+    let stream = Stream::new(context).expect("a stream");
+    for sizes in [[8, 48_000, 96], [8, 16_000, 192], [8, 4000, 384], [8, 800, 768]] {
+        let case = orate_testing::codec_units(sizes);
+        let plan = Plan::compile(case.graph, &device).expect("compiles");
+        let bytes = plan.buffers().iter().map(|b| 4 * b.shape.len()).max().unwrap_or(0);
+        let [arena, weights, others] = [plan.arena_bytes(), 64 << 20, bytes].map(|bytes| {
+            let buffer = DeviceBuffer::new(context, bytes).expect("room");
+            // SAFETY: just allocated.
+            unsafe { stream.clear(buffer.pointer(), buffer.bytes()).expect("clears") };
+            buffer
+        });
+        let mut bank = WeightBank::default();
+        bank.imagine(&plan, &policy, &case.weights, weights.pointer());
+        let mut works = lower(&plan, &bank, &policy, &context.facts);
+        join_followers(&plan, &mut works, &context.facts);
+        let buffers = vec![others.pointer(); plan.buffers().len()];
+        let addresses = Addresses { arena: arena.pointer(), buffers, scalars: vec![], slots: 0 };
+        for (_, work) in works {
+            let arguments = vec![work.arguments(&addresses).expect("describes"); 8];
+            println!("{sizes:?} {}: {:.1} µs", work.function, time(&device, &stream, &work, &arguments));
+        }
+    }
 }
 
 /// Every tile on shapes of networks, and the kernel without tensor cores.

@@ -103,6 +103,8 @@ pub struct NormedResiduals {
 pub struct FollowedResiduals {
     /// Fewest rows of those that store a Snake.
     pub snake_rows: usize,
+    /// Channels of residual units of a codec that are one launch with the convolution before them.
+    pub unit_widths: &'static [usize],
     /// Fewest rows of those that store a layer norm.
     pub norm_rows: usize,
     /// Their width.
@@ -133,6 +135,8 @@ pub struct Run {
     pub steps: Range<usize>,
     /// Normed rows: values whose memory is the run's from its beginning to its end.
     pub scratch: Vec<Value>,
+    /// Results that nothing but the run reads.
+    pub unread: Vec<Value>,
 }
 
 /// What a launch computes besides its op. Empty if the target fuses nothing.
@@ -336,6 +340,13 @@ impl<'g> Draft<'g> {
     /// Whether one node or copy reads `v`, and reads it once.
     pub(super) fn is_read_once(&self, v: Value) -> bool {
         self.readers.get(&v).is_some_and(|r| r.len() == 1)
+    }
+
+    /// Whether only these launches read the temporary `v`.
+    pub(super) fn is_read_only_by(&self, v: Value, all: &[&Launch]) -> bool {
+        let readers = self.readers.get(&v).map_or(&[][..], |r| r);
+        let is_one = |node: &usize| all.iter().any(|l| l.nodes.contains(node) || l.parts.contains(node));
+        self.is_free(v) && readers.iter().all(is_one)
     }
 
     /// Whether `v` lies in a state that some node writes in place, so that it must be read where the graph

@@ -18,6 +18,6 @@ pub(super) fn run(d: &mut Draft<'_>) {
         let is_rows = |v: &Value| d.whole(*v) == d.whole(rows.output);
         let adds = launch(2).is_some_and(|l| *d.op(l.node) == Op::Add && l.inputs.iter().any(is_rows));
         let last = order[at + 1 + usize::from(adds)];
-        d.runs.push(Run { steps: order[at]..last + 1, scratch: vec![] });
+        d.runs.push(Run { steps: order[at]..last + 1, scratch: vec![], unread: vec![] });
     }
 }

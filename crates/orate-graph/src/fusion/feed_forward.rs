@@ -19,17 +19,10 @@ pub(super) fn run(d: &mut Draft<'_>, sizes: &FeedForward) {
             // Pairs exchange nothing by way of memory.
             let norms = [1, 4].into_iter().filter(|i| n > 2 && *i < n).map(|i| order[at + i]);
             let scratch = norms.filter_map(|i| Some(d.launches[i].as_ref()?.output)).collect();
-            d.runs.push(Run { steps: order[at]..order[at + n - 1] + 1, scratch });
+            d.runs.push(Run { steps: order[at]..order[at + n - 1] + 1, scratch, unread: vec![] });
         }
         at += found.unwrap_or(1);
     }
-}
-
-/// Whether only these launches read a result.
-fn are_readers(d: &Draft<'_>, v: Value, all: &[&Launch]) -> bool {
-    let readers = d.readers.get(&v).map_or(&[][..], |r| r);
-    let is_one = |node: &usize| all.iter().any(|l| l.nodes.contains(node) || l.parts.contains(node));
-    d.is_free(v) && readers.iter().all(is_one)
 }
 
 fn is_norm(d: &Draft<'_>, launch: &Launch) -> bool {
@@ -48,7 +41,7 @@ fn is_projection(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) -> bool {
         && next.inputs == [norm.output]
         && (next.fused.norm.is_none() && !next.fused.gated && next.fused.row.is_none())
         && d.graph.shape(next.output).last() + parts == sizes.next
-        && are_readers(d, norm.output, &[next])
+        && d.is_read_only_by(norm.output, &[next])
 }
 
 /// Whether the first two of the launches are a convolution and the layer norm of its result.
@@ -64,7 +57,7 @@ fn is_normed_convolution(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) ->
         && (sizes.rows[0]..=sizes.rows[1]).contains(&shape.rows())
         && matches!(d.op(norm.node), Op::LayerNorm(_))
         && norm.inputs[0] == conv.output
-        && are_readers(d, conv.output, &[norm])
+        && d.is_read_only_by(conv.output, &[norm])
 }
 
 /// How many of the launches are what follows attention: four, or six with the projection of the next layer.
@@ -82,9 +75,9 @@ fn length(d: &Draft<'_>, sizes: &FeedForward, order: &[usize]) -> Option<usize> 
         && [out, up, down].into_iter().all(is_plain)
         && (up.inputs[0], down.inputs[0]) == (first.output, up.output)
         && down.inputs.last() == Some(&out.output)
-        && are_readers(d, out.output, &[first, down])
-        && are_readers(d, first.output, &[up])
-        && are_readers(d, up.output, &[down]);
+        && d.is_read_only_by(out.output, &[first, down])
+        && d.is_read_only_by(first.output, &[up])
+        && d.is_read_only_by(up.output, &[down]);
     if !is_feed_forward {
         return None;
     }

@@ -15,7 +15,7 @@ pub(super) fn run(d: &mut Draft<'_>, can: &NormedResiduals) {
         let Some(norm) = &d.launches[three[1]] else { continue };
         let normed = norm.output;
         d.extended.insert(normed, extended);
-        d.runs.push(Run { steps: three[0]..three[2] + 1, scratch: vec![normed] });
+        d.runs.push(Run { steps: three[0]..three[2] + 1, scratch: vec![normed], unread: vec![] });
     }
 }
 

@@ -93,7 +93,8 @@ pub fn residual_block([batch, time]: [usize; 2], edges: ConvGeometry) -> Case {
     case.with_scalar("step", ScalarValue::U64(2))
 }
 
-/// Two residual units of a codec that keeps the history of a stream, and a convolution that reads a Snake.
+/// Residual units of a codec, two of which keep the history of a stream, and a convolution that reads a
+/// Snake.
 #[must_use]
 pub fn codec_units([batch, time, width]: [usize; 3]) -> Case {
     let snake = |g: &mut Graph, x: Value, name: &str| {
@@ -101,14 +102,18 @@ pub fn codec_units([batch, time, width]: [usize; 3]) -> Case {
     };
     let build = |g: &mut Graph| -> Result<()> {
         let mut x = g.input("x", DType::F32, [batch, time, width])?;
-        for dilation in [3, 9] {
-            let (geometry, of) =
-                (ConvGeometry::streaming(7, dilation), |name: &str| format!("{name}{dilation}"));
-            let y = snake(g, x, &of("before"))?;
-            let history = g.state(&of("history"), DType::F32, [batch, geometry.left, width])?;
-            let next = g.slice(y, 1, time - geometry.left, geometry.left)?;
-            g.update(&of("history"), next)?;
-            let y = g.conv1d_after(history, y, matrix(&of("conv"), 7 * width, width), geometry)?;
+        for (dilation, streams) in [(3, true), (9, true), (1, false)] {
+            let of = |name: &str| format!("{name}{dilation}");
+            let (y, weight) = (snake(g, x, &of("before"))?, matrix(&of("conv"), 7 * width, width));
+            let y = if streams {
+                let geometry = ConvGeometry::streaming(7, dilation);
+                let history = g.state(&of("history"), DType::F32, [batch, geometry.left, width])?;
+                let next = g.slice(y, 1, time - geometry.left, geometry.left)?;
+                g.update(&of("history"), next)?;
+                g.conv1d_after(history, y, weight, geometry)?
+            } else {
+                g.conv1d(y, weight, ConvGeometry::causal(7, dilation).with_zeros())?
+            };
             let y = g.add_bias(y, vector(&of("conv_bias"), width))?;
             let y = snake(g, y, &of("after"))?;
             let y = g.linear(y, matrix(&of("last"), width, width), vector(&of("last_bias"), width))?;
