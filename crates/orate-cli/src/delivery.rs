@@ -4,16 +4,18 @@ use crate::args::EngineArgs;
 use crate::audio_sink::{Format, Output};
 use crate::engine_report::{engine_json, note_fallbacks, note_packing, note_warnings, with};
 use crate::failure::UsageError;
+use crate::input;
 use crate::interrupt::Interrupt;
 use crate::outputs::{self, Input};
 use crate::own_options::{family_of, fits};
 use crate::print;
 use crate::progress::Progress;
 use anyhow::Context;
-use orate::{Engine, Options, Stream, TimedMark, TimedWord, VoiceStore};
+use orate::{ClonedVoice, Engine, Options, Stream, TimedMark, TimedWord, VoiceStore};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Default output file.
@@ -66,6 +68,8 @@ pub struct VoiceArgs {
     pub voice: Option<String>,
 
     /// Clone the voice of this recording, in models that clone: wav, flac, mp3, ogg, m4a
+    ///
+    /// `-` reads it from standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "voice")]
     pub reference: Option<PathBuf>,
 
@@ -75,6 +79,15 @@ pub struct VoiceArgs {
 }
 
 impl VoiceArgs {
+    /// Checks that not both the recording of a voice and `other` are standard input.
+    pub fn check_input(&self, other: &str, is_standard: bool) -> anyhow::Result<()> {
+        if is_standard && self.reference.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+            let problem = format!("{other} is read from standard input, too; name a file for one of them");
+            return Err(UsageError(format!("--reference -: {problem}")).into());
+        }
+        Ok(())
+    }
+
     /// Options with this voice and seed.
     pub fn options(
         &self,
@@ -84,13 +97,25 @@ impl VoiceArgs {
     ) -> anyhow::Result<Options> {
         let mut options = Options { seed: self.seed, cancel: Some(interrupt.cancel()), ..Options::default() };
         if let Some(recording) = &self.reference {
-            options.cloned = Some(engine.clone_voice(recording, transcript)?);
+            options.cloned = Some(clone_voice(engine, recording, transcript)?);
             note_transcript(engine, transcript);
         } else if let Some(name) = &self.voice {
             options = with_voice(engine, options, name)?;
         }
         Ok(options)
     }
+}
+
+/// The voice of a recording. `-` is standard input.
+pub fn clone_voice(
+    engine: &Engine,
+    recording: &Path,
+    transcript: Option<&str>,
+) -> anyhow::Result<Arc<ClonedVoice>> {
+    Ok(match recording.as_os_str() == "-" {
+        true => engine.clone_voice_from_reader("standard input", input::recording()?, transcript)?,
+        false => engine.clone_voice(recording, transcript)?,
+    })
 }
 
 /// Warns where a transcript has no effect.

@@ -1,5 +1,6 @@
-//! The text to speak: from arguments, a file, or standard input.
+//! The text to speak, from arguments, a file, or standard input; and standard input for recordings.
 
+use crate::failure::UsageError;
 use crate::print;
 use anyhow::{Context, anyhow, bail};
 use orate::decode_text;
@@ -10,24 +11,39 @@ use std::path::Path;
 /// Limit of text in bytes, about 1000 hours of speech: an endless pipe must not fill memory.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// Whether [`read`] reads standard input.
+pub fn is_standard(words: &[String], file: Option<&Path>) -> bool {
+    match (words, file) {
+        (_, Some(path)) => path.as_os_str() == "-",
+        ([], None) => true,
+        ([word, more @ ..], None) => word == "-" && more.is_empty(),
+    }
+}
+
 /// Reads the text: `words` joined by spaces, or the file. Without either, or with `-` as either, reads
 /// standard input.
 pub fn read(words: &[String], file: Option<&Path>) -> anyhow::Result<String> {
-    match (words, file) {
-        (_, Some(path)) if path.as_os_str() != "-" => {
-            let name = path.display().to_string();
-            let file = File::open(path).with_context(|| format!("{name}: cannot open the text file"))?;
-            decode(&name, file)
+    if is_standard(words, file) {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            print::note("Type the text, then press Ctrl-D on a line of its own.");
         }
-        ([word, more @ ..], None) if word != "-" || !more.is_empty() => Ok(words.join(" ")),
-        _ => {
-            let stdin = io::stdin();
-            if stdin.is_terminal() {
-                print::note("Type the text, then press Ctrl-D on a line of its own.");
-            }
-            decode("standard input", stdin.lock())
-        }
+        return decode("standard input", stdin.lock());
     }
+    let Some(path) = file else { return Ok(words.join(" ")) };
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("{name}: cannot open the text file"))?;
+    decode(&name, file)
+}
+
+/// Standard input, for a recording.
+pub fn recording() -> anyhow::Result<io::Stdin> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        let problem = "a terminal has no sound; pipe a recording into it, or name a file";
+        return Err(UsageError(format!("standard input: {problem}")).into());
+    }
+    Ok(stdin)
 }
 
 fn decode(name: &str, reader: impl Read) -> anyhow::Result<String> {
@@ -57,6 +73,12 @@ mod tests {
         assert_eq!(read(&words, None).unwrap(), "Good morning.");
         let words = ["-", "minus"].map(str::to_owned);
         assert_eq!(read(&words, None).unwrap(), "- minus");
+        let is_standard = |words: &[&str], file: Option<&str>| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            is_standard(&words, file.map(Path::new))
+        };
+        assert!(is_standard(&[], None) && is_standard(&["-"], None) && is_standard(&[], Some("-")));
+        assert!(!is_standard(&["-", "minus"], None) && !is_standard(&[], Some("a.txt")));
     }
 
     #[test]

@@ -330,6 +330,19 @@ impl Engine {
         self.clone_from(what, transcript, |most| read_audio_bytes(what, recording, most))
     }
 
+    /// As [`Engine::clone_voice`], from a stream such as standard input. `what` names it in errors.
+    ///
+    /// # Errors
+    /// As [`Engine::clone_voice`].
+    pub fn clone_voice_from_reader(
+        &self,
+        what: &str,
+        recording: impl Read + Send + Sync + 'static,
+        transcript: Option<&str>,
+    ) -> Result<Arc<ClonedVoice>> {
+        self.clone_from(what, transcript, |most| read_audio_from(what, recording, most))
+    }
+
     /// As [`Engine::clone_voice`], for mono samples of any rate. `what` names them in errors.
     ///
     /// # Errors

@@ -144,6 +144,7 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
     if args.book.plan {
         return print_plan(args, (&book, &plan), &done, engine.sample_rate());
     }
+    note_tags(args, file, &book);
     let speaker = Speaker { engine: &engine, options: &options, plan: &plan, lexicon: lexicon.as_ref() };
     let mut left = plan.units.iter().zip(&done).filter(|(_, done)| done.is_none());
     left.try_for_each(|(unit, _)| speaker.check(unit))?;
@@ -390,6 +391,15 @@ fn check(args: &say::Args, file: &Path, target: &Target) -> anyhow::Result<()> {
         () => return Ok(()),
     };
     Err(UsageError(format!("-o {}: {problem}", path.display())).into())
+}
+
+/// Warns about a tag in a plain text, where a writer may have meant it as one.
+fn note_tags(args: &say::Args, file: &Path, book: &Book) {
+    let mut blocks = book.chapters.iter().flat_map(|chapter| &chapter.blocks);
+    let is_text = !args.output.quiet && BookFormat::of(file) == BookFormat::Text;
+    if is_text && let Some(tag) = blocks.find_map(|block| Script::first_tag(block.text())) {
+        print::note(&format!("warning: {}", say::spoken_tag(tag)));
+    }
 }
 
 /// Folder for the parts of an output.

@@ -2,11 +2,10 @@
 
 use crate::args::EngineArgs;
 use crate::delivery::{Delivery, OutputArgs, VoiceArgs};
-use crate::failure::UsageError;
+use crate::input;
 use crate::interrupt::Interrupt;
 use crate::own_options::ConversionOptions;
 use serde_json::json;
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -44,20 +43,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let file = Some(&args.source).filter(|source| source.as_os_str() != "-");
     let source = file.map(|path| ("the source", path.clone())).into_iter().collect();
+    args.voice.check_input("the source", file.is_none())?;
     let output = args.output.check(source, (&args.engine, &args.voice), &[])?;
     let delivery = Delivery::open((&args.output, &args.engine, &args.voice), output, started)?;
     let engine = &delivery.engine;
     engine.conversion()?;
-    if file.is_none() && io::stdin().is_terminal() {
-        let problem = "a terminal has no sound; pipe a recording into it, or name a file";
-        return Err(UsageError(format!("standard input: {problem}")).into());
-    }
+    let standard = if file.is_none() { Some(input::recording()?) } else { None };
     let interrupt = Interrupt::new();
     let options = args.own.set(args.voice.options(engine, None, &interrupt)?);
     let speaking = Instant::now();
-    let stream = match file {
-        Some(path) => engine.convert_stream(path, &options)?,
-        None => engine.convert_stream_from("standard input", io::stdin(), &options)?,
+    let stream = match standard {
+        Some(stdin) => engine.convert_stream_from("standard input", stdin, &options)?,
+        None => engine.convert_stream(&args.source, &options)?,
     };
     let speech = delivery.write(stream, &[], &interrupt, speaking)?;
     let source = args.source.display().to_string();

@@ -181,6 +181,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if book::is_book(args) {
         return book::run(args);
     }
+    args.voice.check_input("the text", input::is_standard(&args.text, args.file.as_deref()))?;
     let text_file = args.file.iter().map(|path| ("the text", path.clone()));
     let lexicon = args.speech.lexicon.iter().map(|path| ("the lexicon", path.clone()));
     let read: Vec<_> = text_file.chain(lexicon).chain(cast::inputs(&args.speech.cast)).collect();
@@ -256,7 +257,7 @@ fn text(args: &Args) -> anyhow::Result<String> {
 }
 
 /// The warning about a tag in a text without markup.
-fn spoken_tag(tag: &str) -> String {
+pub fn spoken_tag(tag: &str) -> String {
     let is_pause = tag.to_ascii_lowercase().starts_with("[pause:");
     let what = if is_pause { "a pause" } else { "a tag" };
     format!("`{tag}` is spoken as words; --tags makes it {what}")

@@ -1,7 +1,7 @@
 //! `orate voices`: lists voices of a model; adds and removes kept voices made from recordings.
 
 use crate::args::{EngineArgs, ModelArgs};
-use crate::delivery::note_transcript;
+use crate::delivery::{clone_voice, note_transcript};
 use crate::engine_report::note_warnings;
 use crate::failure::UsageError;
 use crate::own_options::{family_of, fits};
@@ -50,7 +50,7 @@ struct AddArgs {
     /// Name to keep it under: letters, digits, `-` and `_`
     name: String,
 
-    /// The recording: wav, flac, mp3, ogg or m4a
+    /// The recording: wav, flac, mp3, ogg or m4a; `-` is standard input
     #[arg(long, value_name = "FILE")]
     reference: PathBuf,
 
@@ -83,7 +83,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
         let problem = "the model has a voice of this name, which `--voice` would choose; take another name";
         return Err(UsageError(format!("{}: {problem}", args.name)).into());
     }
-    let voice = engine.clone_voice(&args.reference, args.transcript.as_deref())?;
+    let voice = clone_voice(&engine, &args.reference, args.transcript.as_deref())?;
     note_transcript(&engine, args.transcript.as_deref());
     let path = store.save(&args.name, &voice, args.force)?;
     note_warnings(&engine);

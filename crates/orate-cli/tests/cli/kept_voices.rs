@@ -13,6 +13,37 @@ fn add<'a>(name: &'a str, recording: &'a str, more: &[&'a str]) -> Vec<&'a str> 
 }
 
 #[test]
+fn a_recording_may_be_standard_input() {
+    let folder = Folder::new();
+    write_random_qwen3_tts("base", &folder.path("base"), 1).unwrap();
+    let recording = repository("oracle/qwen3_tts/golden/cases/ref.wav");
+    let sound = std::fs::read(&recording).unwrap();
+    let say = |text: &'static [&str], reference| {
+        let more = ["--model", "base", "--max-frames", "3", "-o", "a.wav", "--reference", reference];
+        [&["say"], text, &more].concat()
+    };
+    folder.orate(&say(&["Hello."], recording.to_str().unwrap())).ok();
+    let spoken = folder.read("a.wav");
+    folder.orate_with(&say(&["Hello."], "-"), &sound).ok();
+    assert!(folder.read("a.wav") == spoken, "the same voice");
+    folder.orate_with(&add("ada", "-", &[]), &sound).ok();
+    assert!(folder.path("voices/ada.safetensors").exists());
+
+    for text in [&[][..], &["-"], &["--file", "-"]] {
+        let parts = ["--reference -: the text is read from standard input, too", "name a file"];
+        folder.orate_with(&say(text, "-"), &sound).fails(2, &parts);
+    }
+    let parts = ["--reference -: the source is read from standard input, too"];
+    folder.orate_with(&["convert", "-", "--model", "base", "--reference", "-"], &sound).fails(2, &parts);
+    for (input, part) in [("", "it is empty"), ("no sound", "")] {
+        let parts = ["standard input: cannot read this as audio", part];
+        folder.orate_with(&say(&["Hello."], "-"), input.as_bytes()).fails(1, &parts);
+        folder.orate_with(&add("bert", "-", &[]), input.as_bytes()).fails(1, &parts);
+    }
+    assert_eq!(folder.files(), ["a.wav", "base", "voices"]);
+}
+
+#[test]
 fn a_kept_voice_speaks_as_its_recording_does() {
     let folder = Folder::new();
     write_random_qwen3_tts("base", &folder.path("base"), 1).unwrap();

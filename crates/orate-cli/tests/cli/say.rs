@@ -85,6 +85,13 @@ fn tags_that_are_spoken_are_noted() {
     assert!(json["warnings"][0].as_str().is_some_and(|w| w.contains("`[pause:1s]`")), "{json}");
     let tag = "warning: `[Rate:0.8]` is spoken as words; --tags makes it a tag\n";
     assert_eq!(say(&["[Rate:0.8] One"]).stderr, tag);
+    folder.write("text.txt", format!("Hello.\n\n{text}"));
+    let book = |more: &[&str]| {
+        let args = ["say", "--file", "text.txt", "--restart", "-o", "a.mp3"];
+        folder.orate(&[&args[..], more].concat()).ok().stderr
+    };
+    assert!(book(&[]).starts_with(warning), "{}", book(&[]));
+    assert_eq!(book(&["--quiet"]), "");
     for quiet in
         [&[text, "--quiet"][..], &["One [pause:1s] two", "--tags"], &["[laugh] One [pause: well] two"]]
     {
