@@ -92,6 +92,7 @@ fn unit(conv: &Work, pair: &Work, facts: &Facts) -> Option<Work> {
     let is_causal = left == (UNIT_TAPS as u32 - 1) * dilation && left as usize <= UNIT_REACH;
     let fits = k as usize == UNIT_TAPS * width
         && channels == n
+        && time as usize >= UNIT_TILE
         && pair.words[..3] == [rows, n, n]
         && is_causal
         && (conv.pointers[HISTORY] != Pointer::Null || conv.words[HALVES - 1] != 0)
