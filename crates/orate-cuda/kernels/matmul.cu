@@ -40,8 +40,9 @@ struct Args {
     const u64* row_index;  // selects the row
     float* out;
     const char* next;      // weights of a later matmul, to prefetch
-    // Rows before x. For warpgroups without taps: sums of squares, as `shift` has them, if x is such rows;
-    // results are those of x after an RMS norm.
+    // Rows before x. For few rows without taps: `columns` of `RowNorm`, [2, N], if x is to have a layer norm
+    // after the product. For warpgroups without taps: sums of squares, as `shift` has them, if x is such
+    // rows; results are those of x after an RMS norm.
     const float* history;
     // After a convolution, frequency and gain [N] of SNAKE. Otherwise [K], weight and bias of the norm of x.
     // Without a bias it is an RMS norm, for at most 16 rows, with one a layer norm, for at most 8.
@@ -379,7 +380,8 @@ DEVICE void product(const Args& a) {
     constexpr bool FEW = TILES <= 2 && IS_DENSE, NORMS = FEW, CENTERS = NORMS && TILES == 1;
     // Whether registers are left to load biases of a norm ahead.
     constexpr bool SHIFTS = CENTERS && PRECISION >= 2;
-    // The root of an RMS norm is applied to sums: only then it is known.
+    // The root of an RMS norm is applied to sums: only then it is known. So are root and mean of late layer
+    // norms.
     bool root_last = NORMS && a.norm && !(CENTERS && a.shift);
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Both are powers of two.
@@ -514,7 +516,7 @@ DEVICE void product(const Args& a) {
         if (begin + s < end) load_x(s, k + 16 * STEP * s);
     // Each warp reads whole rows for their layer norms, which is faster than exchanging sums between warps.
     // Of rows, the root's inverse, or the squares so far.
-    float root[NORMS ? TILES : 1] = {}, mean = 0.0f;
+    float root[NORMS ? TILES : 1] = {}, total[NORMS ? TILES : 1] = {}, mean = 0.0f;
     if (CENTERS && a.norm && a.shift) {
         for (int r = 0; r < a.rows; r++) {
             const float* row = a.x + r * a.k;
@@ -541,7 +543,7 @@ DEVICE void product(const Args& a) {
     Addends addends;
     if (Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
 
-    auto apply_norms = [&](int s, int i) {
+    auto apply_norms = [&](int s, int i, bool late) {
         float4 f = factor[s][i];
         if (CENTERS && a.shift) {
             float4& v = x[s][i][0];
@@ -554,11 +556,12 @@ DEVICE void product(const Args& a) {
             for (int j = 0; j < TILES; j++) {
                 float4& v = x[s][i][j];
                 root[NORMS ? j : 0] += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+                if (late) total[NORMS ? j : 0] += v.x + v.y + (v.z + v.w);
                 v.x *= f.x, v.y *= f.y, v.z *= f.z, v.w *= f.w;
             }
         }
     };
-    auto multiply_all = [&](bool gated, bool normed) {
+    auto multiply_all = [&](bool gated, bool normed, bool late = false) {
         auto move_on = [&]() {
 #if PRECISION >= 4
             if (STEP == 1) return;
@@ -580,7 +583,7 @@ DEVICE void product(const Args& a) {
                 if (step + s >= end) break;
 #pragma unroll
                 for (int i = 0; i < STEP; i++) {
-                    if (normed) apply_norms(s, i);
+                    if (normed) apply_norms(s, i, late);
 #if PRECISION >= 4 && __CUDA_ARCH__ >= 800
                     uint4 wide[FACTORS];
                     u32 bits = HAS_PLANES ? high[s][i / PER_PLANE] : 0;
@@ -605,12 +608,19 @@ DEVICE void product(const Args& a) {
     constexpr bool GATES = FEW && PRECISION >= 4;
     bool norms = NORMS && a.norm;
     if (GATES && gates) norms ? multiply_all(GATES, NORMS) : multiply_all(GATES, false);
+    else if (norms && a.history) multiply_all(false, NORMS, NORMS);
     else norms ? multiply_all(false, NORMS) : multiply_all(false, false);
 
     if (!Tuning<TILES, SOURCE>::EARLY) addends.template load_first<ROWS>(a, blocks, rank);
 
     // Not earlier: blocks of the next kernel would share multiprocessors with these while others stay idle.
     let_next_start();
+
+    // Those of the four channels that this thread stores.
+    bool late = FEW && root_last && a.history;
+    u32 own_channels = min(blockIdx.x * CHANNELS + threadIdx.x % 8 * 4, (a.n - 1) / 4 * 4);
+    float4 factors = four(late ? a.history : 0, own_channels, a.n);
+    float4 shifts = four(late ? a.history + a.n : 0, own_channels, a.n);
 
     // Adds partial sums of all warps, then of all blocks, in order. The values below are recomputed to save
     // registers.
@@ -625,13 +635,15 @@ DEVICE void product(const Args& a) {
                 int row = 8 * j + lane % 4 * 2 + i % 2, channel = 16 * m + lane / 4 + i / 2 * 8;
                 partial[row * STRIDE + channel] = acc[m][j][i];
             }
-    // Sums of squares are after the channels.
+    // Sums of squares are after the channels, then those of rows.
     if (root_last) {
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
-            float sum = root[NORMS ? j : 0];
+            float sum = root[NORMS ? j : 0], plain = total[NORMS ? j : 0];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1), sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (lane % 4 == 0) partial[(8 * j + lane / 4) * STRIDE + CHANNELS] = sum;
+            plain += __shfl_xor_sync(0xffffffffu, plain, 1), plain += __shfl_xor_sync(0xffffffffu, plain, 2);
+            float* to = partial + (8 * j + lane / 4) * STRIDE + CHANNELS;
+            if (lane % 4 == 0) to[0] = sum, to[1] = plain;
         }
     }
     __syncthreads();
@@ -640,9 +652,12 @@ DEVICE void product(const Args& a) {
     u32 cluster_shift = 31 - __clz(blocks), mask = blocks - 1, mine = CELLS >> cluster_shift;
     float4 *inbox = (float4*)(shared + WARPS * ROWS * STRIDE), *squares = inbox + CELLS;
     auto own_squares = [&](u32 row) {
-        float sum = 0.0f;
+        float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
-        for (int i = 0; i < WARPS; i++) sum += shared[(i * ROWS + row) * STRIDE + CHANNELS];
+        for (int i = 0; i < WARPS; i++) {
+            const float* from = shared + (i * ROWS + row) * STRIDE + CHANNELS;
+            sum.x += from[0], sum.y += from[1];
+        }
         return sum;
     };
     if (blocks > 1) {
@@ -653,7 +668,8 @@ DEVICE void product(const Args& a) {
             give((float*)(inbox + rank * mine + slot), cell / 8 & mask, sum);
         }
         for (u32 row = threadIdx.x; root_last && row < ROWS; row += 32 * WARPS) {
-            float4 sum = make_float4(own_squares(row), 0.0f, 0.0f, 0.0f);
+            float2 own = own_squares(row);
+            float4 sum = make_float4(own.x, own.y, 0.0f, 0.0f);
             float4* to = squares + rank * (ROWS >> cluster_shift) + (row >> cluster_shift);
             give((float*)to, row & mask, sum);
         }
@@ -661,19 +677,24 @@ DEVICE void product(const Args& a) {
         cluster_wait();
     }
     float slope = a.activation == PRELU ? *a.slope : 0.0f;
-    auto root_of = [&](u32 cell, u32 row) {
-        float sum = 0.0f;
-        if (blocks == 1) sum = own_squares(row);
-        else
-            for (u32 i = 0; i < blocks; i++) sum += squares[i * (ROWS >> cluster_shift) + cell / 8].x;
-        return rsqrtf(sum / a.k + a.eps) * (1.0f / BEFORE_NORM);
-    };
     auto sum_of = [&](u32 cell, u32 row) {
         float4 sum = blocks == 1 ? warp_sums<ROWS>(shared + row * STRIDE + cell % 8 * 4) : inbox[cell];
         for (u32 i = 1; i < blocks; i++) add(sum, inbox[i * mine + cell]);
         if (!root_last) return sum;
-        float by = root_of(cell, row);
-        return make_float4(sum.x * by, sum.y * by, sum.z * by, sum.w * by);
+        float2 of_row = make_float2(0.0f, 0.0f);
+        if (blocks == 1) of_row = own_squares(row);
+        for (u32 i = 0; blocks > 1 && i < blocks; i++) {
+            float4 one = squares[i * (ROWS >> cluster_shift) + cell / 8];
+            of_row.x += one.x, of_row.y += one.y;
+        }
+        // Of an RMS norm the mean is zero.
+        float center = of_row.y / a.k, variance = fmaxf(of_row.x / a.k - center * center, 0.0f);
+        float root = rsqrtf(variance + a.eps), by = root * (1.0f / BEFORE_NORM), minus = root * center;
+        float4 y = make_float4(sum.x * by, sum.y * by, sum.z * by, sum.w * by);
+        add(y, shifts);
+        y.x -= minus * factors.x, y.y -= minus * factors.y;
+        y.z -= minus * factors.z, y.w -= minus * factors.w;
+        return y;
     };
     if (FEW && a.gated) {
         for (u32 cell = threadIdx.x; cell < mine; cell += 32 * WARPS) {

@@ -128,6 +128,11 @@ impl<'a, 'p> Slab<'a, 'p> {
                 }
             }
         }
+        for w in plan.steps().iter().filter_map(|s| s.fused.norm.as_ref()?.columns.as_ref()) {
+            if slab.find(&(w.key(), Form::Dense)).is_none() {
+                slab.add([(w, Form::Dense)].into_iter());
+            }
+        }
         for step in plan.steps().iter().filter(|s| !s.fused.parts.is_empty()) {
             let run: Vec<&Weight> =
                 step.node.op.weights()[..1].iter().copied().chain(&step.fused.parts).collect();

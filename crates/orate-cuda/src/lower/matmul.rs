@@ -199,8 +199,12 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
     let norm = fused.norm.as_ref();
     let vectors = match (&fused.snake, norm) {
         (Some([frequency, gain]), _) => [Some(frequency), Some(gain)],
-        (None, norm) => [norm.map(|norm| &norm.weight), norm.and_then(|norm| norm.bias.as_ref())],
+        (None, norm) => {
+            let shift = norm.filter(|norm| norm.columns.is_none()).and_then(|norm| norm.bias.as_ref());
+            [norm.map(|norm| &norm.weight), shift]
+        }
     };
+    let columns = norm.and_then(|norm| norm.columns.as_ref());
     let pointers = [
         o.x(0),
         Pointer::Weight(o.bank.packed(weight, &fused.parts, precision)),
@@ -211,7 +215,7 @@ pub(super) fn work(o: &Operands<'_>, weight: &Weight, e: &Epilogue, conv: Option
         fused.row.map_or(Pointer::Null, |(_, index)| o.scalar(index)),
         o.out(),
         Pointer::Null,
-        if g.has_history() { o.x(1) } else { Pointer::Null },
+        if g.has_history() { o.x(1) } else { columns.map_or(Pointer::Null, |w| o.dense(w)) },
         vectors[0].map_or(Pointer::Null, |w| o.dense(w)),
         vectors[1].map_or(Pointer::Null, |w| o.dense(w)),
     ];
@@ -481,6 +485,39 @@ mod tests {
         assert!(!is_any(functions(bf16, [22_500, 320], Activation::Gelu), &STATIONARY), "more of K");
         assert!(!is_any(functions(Precision::F32, many, Activation::Gelu), &STATIONARY));
         assert!(!is_any(functions(bf16, many, Activation::Silu), &STATIONARY[1..]), "another activation");
+    }
+
+    /// Launches of a layer norm and a matmul of few rows.
+    fn normed(precision: Precision, rows: usize) -> Vec<Work> {
+        let mut g = Graph::new("normed");
+        let x = g.input("x", DType::F32, [rows, 1, 256]).expect("declares");
+        let vector = |name: &str, n: usize| Weight::named(name, [n]);
+        let norm = Norm { weight: vector("gain", 256), bias: vector("shift", 256), eps: 1e-5 };
+        let y = g.layer_norm(x, norm).expect("builds");
+        let y = g.linear(y, Weight::named("w", [256, 512]), vector("bias", 512)).expect("builds");
+        g.output("y", y).expect("declares");
+        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
+        let weights = RandomWeights::of_graph(&g, 1);
+        let plan = Plan::compile(g, &target).expect("compiles");
+        let mut bank = WeightBank::default();
+        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+        lower(&plan, &bank, &target.policy, &target.facts).into_iter().map(|(_, work)| work).collect()
+    }
+
+    #[test]
+    fn layer_norms_of_few_rows_are_completed_after_products() {
+        for precision in [Precision::F16, Precision::Bf16, Precision::Q8_0, Precision::Q4K] {
+            for rows in [1, 2, 3, 8, 16] {
+                let works = normed(precision, rows);
+                let [work] = &works[..] else {
+                    panic!("{precision}: {} launches of {rows} rows", works.len())
+                };
+                let is_there = [NORM, SHIFT, HISTORY].map(|i| work.pointers[i] != Pointer::Null);
+                assert_eq!(is_there, [true, rows <= 2, rows > 2], "{precision}: {rows} rows");
+            }
+            assert_eq!(normed(precision, 17).len(), 2, "{precision}");
+        }
+        assert_eq!(normed(Precision::F32, 3).len(), 2, "such rows are not rounded");
     }
 
     #[test]

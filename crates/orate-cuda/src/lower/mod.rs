@@ -49,6 +49,7 @@ const MOST_JOINED: usize = 128;
 
 /// Fusions that the kernels support.
 pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
+    let is_rounded = !matches!(policy.precision, Precision::F32 | Precision::Tf32);
     Fusions {
         add_row: true,
         snakes: true,
@@ -75,6 +76,8 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         many_norm_rows: None,
         many_layer_norms: None,
         layer_norm_rows: 2,
+        // Such rows are rounded before their mean is subtracted.
+        late_layer_norm_rows: if is_rounded { FEW_ROWS } else { 0 },
         views: true,
         feed_forward: feed_forward::sizes(policy, facts),
         normed_residuals: normed::sizes(policy, facts),

@@ -7,7 +7,7 @@
 use crate::common;
 use orate_cuda::{CudaDevice, devices};
 use orate_graph::{
-    Activation, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Op, Plan, Precision,
+    Activation, ConvGeometry, DType, Device, DeviceError, Executable, Graph, Norm, Op, Plan, Precision,
     PrecisionPolicy, Result, Step, Value, Weight,
 };
 use orate_models::supertonic::{Padding, Sizes};
@@ -290,6 +290,49 @@ fn decoders_of_many_rows() {
         }
         let report = check_all(&OnDevice(&device), &cases);
         println!("{precision}: {report}");
+        report.assert();
+    }
+}
+
+/// Layer norms of rows whose mean is not zero, completed after the matmul that reads them.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn late_layer_norms() {
+    let case = |rows: usize, k: usize, n: usize| -> Case {
+        let name = format!("{rows} rows of {k} normed for {n}");
+        let mut g = Graph::new(&name);
+        let y = (|| {
+            let x = g.input("x", DType::F32, [rows, 1, k])?;
+            let x = g.activate(x, Activation::Exp)?;
+            let norm = Norm { weight: vector("gain", k), bias: vector("shift", k), eps: 1e-5 };
+            let y = g.layer_norm(x, norm)?;
+            let y = g.linear(y, matrix("w", k, n), vector("bias", n))?;
+            g.activate(y, Activation::GeluTanh)
+        })();
+        g.output("y", y.expect("builds")).expect("declares");
+        Case::new(name, g)
+    };
+    for (precision, tolerance) in [
+        (Precision::F16, 0.004),
+        (Precision::Bf16, 0.03),
+        (Precision::Q8_0, 0.03),
+        (Precision::Q4K, 0.15),
+        (Precision::Q4_0, 0.15),
+    ] {
+        let device = CudaDevice::new(0, PrecisionPolicy::uniform(precision), None).expect("as above");
+        let mut cases = vec![];
+        for rows in [3, 8, 9, 16, 17] {
+            for (k, n) in [(1024, 3072), (1024, 4096), (256, 40), (512, 1001)] {
+                cases.push(Case { tolerance, ..case(rows, k, n) });
+            }
+        }
+        let of_two = |case: &Case| {
+            let plan = Plan::compile(case.graph.clone(), &device).expect("all ops have kernels");
+            plan.steps().iter().filter(|s| s.fused.norm.is_some()).count()
+        };
+        assert_eq!(cases.iter().map(of_two).sum::<usize>(), 16, "{precision}: but those of 17 rows");
+        let report = check_all(&OnDevice(&device), &cases);
+        println!("{precision}, late: {report}");
         report.assert();
     }
 }

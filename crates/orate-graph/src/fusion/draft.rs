@@ -53,6 +53,9 @@ pub struct Fusions {
     pub many_layer_norms: Option<LayerNorms>,
     /// Most rows to which they apply a layer norm, whatever else is fused into them.
     pub layer_norm_rows: usize,
+    /// Most rows to which a matmul by one weight, which is not gated, applies a layer norm after the product;
+    /// see [`RowNorm::columns`].
+    pub late_layer_norm_rows: usize,
     /// Slices and concatenations of whole blocks are views of another value.
     pub views: bool,
     /// What follows attention of many rows can be one launch; see [`crate::Plan::runs`].
@@ -173,6 +176,10 @@ pub struct RowNorm {
     pub weight: Weight,
     /// Of a layer norm `[K]`; an RMS norm has none.
     pub bias: Option<Weight>,
+    /// Of a layer norm that is completed after the product: norm weight and bias, each times the weight `W`
+    /// of the matmul, `[2, N]`. Of a row `x` with mean `m` and standard deviation `s`, the matmul is
+    /// `((x · weight) W − m · columns[0]) / s + columns[1]`.
+    pub columns: Option<Weight>,
     /// Added to the variance or mean square.
     pub eps: f32,
 }

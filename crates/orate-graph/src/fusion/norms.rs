@@ -2,24 +2,25 @@
 
 use super::draft::{Draft, Fusions, Launch, RowNorm};
 use super::matmuls::{is_multiple, part};
-use crate::Op;
+use crate::{Op, Weight};
 
 pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], fusions: &Fusions) {
     for i in 0..d.launches.len() {
         let Some(launch) = d.launches[i].clone() else { continue };
         let (norm, most) = match d.op(i) {
             Op::RmsNorm { weight, eps } => {
-                (RowNorm { weight: weight.clone(), bias: None, eps: *eps }, fusions.norm_rows)
+                (RowNorm { weight: weight.clone(), bias: None, columns: None, eps: *eps }, fusions.norm_rows)
             }
             Op::LayerNorm(n) => (
-                RowNorm { weight: n.weight.clone(), bias: Some(n.bias.clone()), eps: n.eps },
+                RowNorm { weight: n.weight.clone(), bias: Some(n.bias.clone()), columns: None, eps: n.eps },
                 fusions.layer_norm_rows,
             ),
             _ => continue,
         };
         let does_more = launch.fused.activation.is_some() || launch.fused.row.is_some();
         let rows = d.graph.shape(launch.output).rows();
-        let are_few = rows <= most;
+        let is_late = norm.bias.is_some() && (most + 1..=fusions.late_layer_norm_rows).contains(&rows);
+        let are_few = rows <= most || is_late;
         let are_some = match norm.bias {
             None => fusions.many_norm_rows.is_some_and(|[least, most]| (least..=most).contains(&rows)),
             Some(_) => fusions.many_layer_norms.is_some_and(|norms| {
@@ -42,7 +43,8 @@ pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], fusions: &Fusions) {
         let all_are_able = matmuls.iter().all(|j| {
             let is_plain = d.launches[*j].as_ref().is_some_and(|l| {
                 let reads_once = l.inputs[0] == launch.output && !l.inputs[1..].contains(&launch.output);
-                l.fused.row.is_none() && l.fused.norm.is_none() && reads_once
+                let is_one = l.parts.is_empty() && !l.fused.gated;
+                l.fused.row.is_none() && l.fused.norm.is_none() && reads_once && (is_one || !is_late)
             });
             let op = d.op(*j);
             let is_able = part(op).is_some() || (norm.bias.is_some() && matches!(op, Op::MatMul { .. }));
@@ -66,11 +68,19 @@ pub(super) fn run(d: &mut Draft<'_>, multiple: [usize; 2], fusions: &Fusions) {
         }
         // Normalizing costs a matmul next to nothing, so each of several does it.
         for j in matmuls {
+            let columns = if is_late { columns(&norm, d.op(j)) } else { None };
             if let Some(l) = &mut d.launches[j] {
-                (l.inputs[0], l.fused.norm) = (launch.inputs[0], Some(norm.clone()));
+                (l.inputs[0], l.fused.norm) = (launch.inputs[0], Some(RowNorm { columns, ..norm.clone() }));
                 l.nodes.insert(0, i);
             }
         }
         d.launches[i] = None;
     }
+}
+
+/// See [`RowNorm::columns`].
+fn columns(norm: &RowNorm, op: &Op) -> Option<Weight> {
+    let (Op::MatMul { weight, .. }, Some(bias)) = (op, &norm.bias) else { return None };
+    let [factors, shifts] = [&norm.weight, bias].map(|v| v.reshape([1, v.shape().len()]));
+    Some(Weight::concat(&[factors, shifts]).matmul(weight))
 }

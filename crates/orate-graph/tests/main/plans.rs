@@ -430,6 +430,15 @@ fn matmuls_apply_layer_norms_with_all_else() {
     assert_eq!(steps(3, 2, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
     assert_eq!(steps(1, 0, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
     assert_eq!(steps(1, 2, true), ["LayerNorm", "MatMul+bias+gelu_tanh+residual"], "others read it too");
+    let late = |rows: usize, residual: bool| {
+        let fusions = Fusions { layer_norm_rows: 2, late_layer_norm_rows: 4, ..usual() };
+        with(rows, fusions, residual)
+    };
+    for rows in 1..=4 {
+        assert_eq!(late(rows, false), ["LayerNorm+MatMul+bias+gelu_tanh"], "{rows} rows");
+    }
+    assert_eq!(late(5, false), ["LayerNorm", "MatMul+bias+gelu_tanh"]);
+    assert_eq!(late(4, true), ["LayerNorm", "MatMul+bias+gelu_tanh+residual"], "others read it too");
     let many = |rows: usize, multiple: usize, widest: usize| {
         let norms = LayerNorms { rows: [5, 7], multiple, widest };
         with(rows, Fusions { many_layer_norms: Some(norms), ..usual() }, false)
