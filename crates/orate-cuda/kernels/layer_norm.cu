@@ -1,5 +1,5 @@
 // Layer norm of each row: f((x − mean) / √(variance + eps) · weight + bias) + row. Only `layer_norm_warps`
-// has an activation f, adds a row and stores 16 bits.
+// has an activation f and adds a row; it and `layer_norm_row` can store 16 bits.
 //
 // x and out [rows, C], C up to 4 · 256 · 4 if it is a multiple of 4, else 4 · 256. A block has one row in
 // registers, or a warp has; mean and variance are two passes, which avoids cancellation.
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_row(const Args a) {
     if (!is) return;
     y.x = y.x * factor * w.x + b.x, y.y = y.y * factor * w.y + b.y;
     y.z = y.z * factor * w.z + b.z, y.w = y.w * factor * w.w + b.w;
-    *(float4*)(a.out + (size_t)blockIdx.x * a.c + at) = y;
+    store_as(a.type, a.out, (size_t)blockIdx.x * a.c + at, y);
 }
 
 // A warp for each of 8 rows, of at most 4 · 128 channels.

@@ -76,9 +76,9 @@ pub(super) fn layer_norm(o: &Operands<'_>, n: &Norm) -> Work {
     }
 }
 
-/// Whether the kernel for layer norms of `rows` rows of `c` can store results in 16 bits.
-pub(super) fn stores_halves(rows: usize, c: usize) -> bool {
-    rows >= MANY_ROWS && c <= SHORT_WIDTH && c.is_multiple_of(8)
+/// Whether the kernel for layer norms of rows of `c` can store results in 16 bits.
+pub(super) fn stores_halves(c: usize) -> bool {
+    c <= FAST_WIDTH && c.is_multiple_of(8)
 }
 
 /// Whether the kernel for RMS norms has a row of `c` in registers, and can store it in 16 bits.
