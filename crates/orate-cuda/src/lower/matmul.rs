@@ -405,11 +405,8 @@ pub(super) fn announce(works: &mut [(usize, Work)], facts: &Facts) {
 mod tests {
     use super::*;
     use crate::kernels::{ROWS, TALL};
-    use crate::lower::lower;
-    use crate::lower::tests::{Imagined, facts};
-    use crate::weights::WeightBank;
-    use orate_graph::{AttentionMask, Graph, Norm, Op, Plan, Value};
-    use orate_testing::RandomWeights;
+    use crate::lower::tests::{facts, works_of};
+    use orate_graph::{AttentionMask, Graph, Norm, Op, Value};
 
     #[test]
     fn weights_that_stay_in_the_cache_are_prefetched() {
@@ -455,12 +452,7 @@ mod tests {
         let y = g.linear(y, matrix("down", 1024, width), vector("down.bias", width)).expect("builds");
         let y = g.add(x, y).expect("builds");
         g.output("y", y).expect("declares");
-        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
-        let weights = RandomWeights::of_graph(&g, 1);
-        let plan = Plan::compile(g, &target).expect("compiles");
-        let mut bank = WeightBank::default();
-        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
-        let works = lower(&plan, &bank, &target.policy, &target.facts);
+        let (_, works) = works_of(g, precision);
         works.into_iter().map(|(_, work)| work).filter(|work| work.program.starts_with("matmul")).collect()
     }
 
@@ -496,12 +488,7 @@ mod tests {
         let y = g.layer_norm(x, norm).expect("builds");
         let y = g.linear(y, Weight::named("w", [256, 512]), vector("bias", 512)).expect("builds");
         g.output("y", y).expect("declares");
-        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
-        let weights = RandomWeights::of_graph(&g, 1);
-        let plan = Plan::compile(g, &target).expect("compiles");
-        let mut bank = WeightBank::default();
-        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
-        lower(&plan, &bank, &target.policy, &target.facts).into_iter().map(|(_, work)| work).collect()
+        works_of(g, precision).1.into_iter().map(|(_, work)| work).collect()
     }
 
     #[test]

@@ -324,6 +324,17 @@ mod tests {
         }
     }
 
+    /// A graph's plan for a Hopper GPU with random weights, and the launches.
+    pub(super) fn works_of(g: Graph, precision: Precision) -> (Plan, Vec<(usize, Work)>) {
+        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
+        let weights = orate_testing::RandomWeights::of_graph(&g, 1);
+        let plan = Plan::compile(g, &target).expect("compiles");
+        let mut bank = WeightBank::default();
+        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
+        let works = lower(&plan, &bank, &target.policy, &target.facts);
+        (plan, works)
+    }
+
     /// [`crate::CudaDevice`] without a GPU: compiles plans only.
     pub(super) struct Imagined {
         pub policy: PrecisionPolicy,

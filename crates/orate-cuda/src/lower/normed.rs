@@ -68,11 +68,8 @@ fn joined(first: &Work, norm: &Work, second: &Work) -> Option<(Work, Work)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::lower;
-    use crate::lower::tests::{Imagined, facts};
-    use crate::weights::WeightBank;
+    use crate::lower::tests::works_of;
     use orate_graph::{Graph, Place, Weight};
-    use orate_testing::RandomWeights;
 
     /// Launches of two feed-forwards with norms, and the size of the plan's memory. If `are_read`, the rows
     /// that the second one norms are an output.
@@ -90,12 +87,7 @@ mod tests {
             x = g.add(x, y).expect("builds");
         }
         g.output("y", x).expect("declares");
-        let target = Imagined { policy: PrecisionPolicy::uniform(precision), facts: facts(90) };
-        let weights = RandomWeights::of_graph(&g, 1);
-        let plan = Plan::compile(g, &target).expect("compiles");
-        let mut bank = WeightBank::default();
-        bank.imagine(&plan, &target.policy, &weights, 1 << 40);
-        let mut works = lower(&plan, &bank, &target.policy, &target.facts);
+        let (plan, mut works) = works_of(g, precision);
         join_norms(&plan, &mut works);
         (works.into_iter().map(|(_, work)| work).collect(), plan.arena_bytes())
     }
