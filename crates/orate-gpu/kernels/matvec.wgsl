@@ -15,8 +15,8 @@
 //   EARLY_RESIDUAL  the residual is among what is read at the beginning.
 //
 // weight.wgsl describes the weight. A workgroup computes 4 · QUADS results of each row; a thread has four of
-// them and every PLACES-th group of four terms, UNROLL of them at a time. Sums of threads are added in a
-// fixed order. K is a multiple of 4.
+// them and every PLACES-th unit of terms, UNROLL of them at a time. A unit is FOURS groups of four terms.
+// Sums of threads are added in a fixed order. K is a multiple of 4.
 
 struct Params {
     x: u32,
@@ -51,6 +51,7 @@ const QUADS = ${QUADS}u;
 const PLACES = THREADS / QUADS;
 const WIDE = 4u * QUADS;
 const TOGETHER = ${TOGETHER}u;
+const FOURS = ${FOURS}u;
 
 //@ if LANES
 const SUBGROUPS = THREADS / ${LANES}u;
@@ -232,6 +233,7 @@ fn main(
     // After the last column the weight is zero.
     let col = (tile * QUADS + lane % QUADS) * 4u;
     let groups = p.k / 4u;
+    let units = (groups + FOURS - 1u) / FOURS;
 //@ for h PASSES
 //@ for i TOGETHER
     // Rows past the last repeat it and are not stored.
@@ -262,20 +264,23 @@ fn main(
 //@ end
     // Many loads of a thread are under way: to wait for each would take longer than to read all.
 //@ for u UNROLL
-    var w_${u} = load_weights(min(place + ${u}u * PLACES, groups - 1u), weight, col, p.k, stride);
+    var w_${u} = load_weights(min(place + ${u}u * PLACES, units - 1u), weight, col, p.k, stride);
 //@ if GATED
-    var v_${u} = load_weights(min(place + ${u}u * PLACES, groups - 1u), p.weight_0, col, p.k, stride);
+    var v_${u} = load_weights(min(place + ${u}u * PLACES, units - 1u), p.weight_0, col, p.k, stride);
 //@ end
+//@ for q FOURS
 //@ if ONE_PASS
+    let first_${u}_${q} = min((place + ${u}u * PLACES) * FOURS + ${q}u, groups - 1u);
 //@ for i TOGETHER
-    var x_${u}_${i} = memory[row_0_${i} + min(place + ${u}u * PLACES, groups - 1u)];
+    var x_${u}_${i}_${q} = memory[row_0_${i} + first_${u}_${q}];
 //@ end
 //@ if NORM
-    var norm_${u} = vectors[p.norm / 4u + min(place + ${u}u * PLACES, groups - 1u)];
+    var norm_${u}_${q} = vectors[p.norm / 4u + first_${u}_${q}];
 //@ end
 //@ if LAYER_NORM
-    var norm_${u} = vectors[p.norm / 4u + min(place + ${u}u * PLACES, groups - 1u)];
-    var shift_${u} = vectors[p.shift / 4u + min(place + ${u}u * PLACES, groups - 1u)];
+    var norm_${u}_${q} = vectors[p.norm / 4u + first_${u}_${q}];
+    var shift_${u}_${q} = vectors[p.shift / 4u + first_${u}_${q}];
+//@ end
 //@ end
 //@ end
 //@ end
@@ -297,64 +302,99 @@ fn main(
     }
     let factor = vec2<f32>(1.0) / sqrt(total(squares, subgroup, invocation) / f32(p.k) + p.eps);
 //@ end
-    for (var begin = 0u; begin < groups; begin += ${UNROLL}u * PLACES) {
+    for (var begin = 0u; begin < units; begin += ${UNROLL}u * PLACES) {
 //@ for u UNROLL
-        let group_${u} = begin + ${u}u * PLACES + place;
-        let is_${u} = group_${u} < groups;
+        let unit_${u} = begin + ${u}u * PLACES + place;
 //@ if ONE_PASS
 //@ for i TOGETHER
+//@ for q FOURS
+        let is_${u}_${i}_${q} = unit_${u} * FOURS + ${q}u < groups;
 //@ if NORM
-        squares_0_${i} += select(0.0, dot(x_${u}_${i}, x_${u}_${i}), is_${u});
-        x_${u}_${i} *= norm_${u};
+        squares_0_${i} += select(0.0, dot(x_${u}_${i}_${q}, x_${u}_${i}_${q}), is_${u}_${i}_${q});
+        x_${u}_${i}_${q} *= norm_${u}_${q};
 //@ end
 //@ if LAYER_NORM
-        x_${u}_${i} = fma((x_${u}_${i} - mean[${i}]) * factor[${i}], norm_${u}, shift_${u});
+        x_${u}_${i}_${q} =
+            fma((x_${u}_${i}_${q} - mean[${i}]) * factor[${i}], norm_${u}_${q}, shift_${u}_${q});
 //@ end
-        x_${u}_${i} = select(vec4<f32>(), x_${u}_${i}, is_${u});
-        sum_0_${i} = add(x_${u}_${i}, w_${u}, sum_0_${i});
+        x_${u}_${i}_${q} = select(vec4<f32>(), x_${u}_${i}_${q}, is_${u}_${i}_${q});
+//@ end
+        sum_0_${i} = add(
+            w_${u},
+//@ for q FOURS
+            x_${u}_${i}_${q},
+//@ end
+            sum_0_${i},
+        );
 //@ if GATED
-        other_0_${i} = add(x_${u}_${i}, v_${u}, other_0_${i});
+        other_0_${i} = add(
+            v_${u},
+//@ for q FOURS
+            x_${u}_${i}_${q},
+//@ end
+            other_0_${i},
+        );
 //@ end
 //@ end
 //@ else
-        if is_${u} {
+//@ for q FOURS
+        let is_${u}_${q} = unit_${u} * FOURS + ${q}u < groups;
+        let from_${u}_${q} = min(unit_${u} * FOURS + ${q}u, groups - 1u);
 //@ if NORM
-            let norm = vectors[p.norm / 4u + group_${u}];
+        let norm_${u}_${q} = vectors[p.norm / 4u + from_${u}_${q}];
+//@ end
 //@ end
 //@ for h PASSES
 //@ for i TOGETHER
-            var x_${h}_${i} = memory[row_${h}_${i} + group_${u}];
+//@ for q FOURS
+        var x_${u}_${h}_${i}_${q} =
+            select(vec4<f32>(), memory[row_${h}_${i} + from_${u}_${q}], is_${u}_${q});
 //@ if NORM
-            squares_${h}_${i} += dot(x_${h}_${i}, x_${h}_${i});
-            x_${h}_${i} *= norm;
+        squares_${h}_${i} += dot(x_${u}_${h}_${i}_${q}, x_${u}_${h}_${i}_${q});
+        x_${u}_${h}_${i}_${q} *= norm_${u}_${q};
 //@ end
-            sum_${h}_${i} = add(x_${h}_${i}, w_${u}, sum_${h}_${i});
+//@ end
+        sum_${h}_${i} = add(
+            w_${u},
+//@ for q FOURS
+            x_${u}_${h}_${i}_${q},
+//@ end
+            sum_${h}_${i},
+        );
 //@ if GATED
-            other_${h}_${i} = add(x_${h}_${i}, v_${u}, other_${h}_${i});
+        other_${h}_${i} = add(
+            v_${u},
+//@ for q FOURS
+            x_${u}_${h}_${i}_${q},
+//@ end
+            other_${h}_${i},
+        );
 //@ end
 //@ end
 //@ end
-        }
 //@ end
 //@ end
         // After the last terms, some are loaded again.
         let next = begin + ${UNROLL}u * PLACES + place;
-        if begin + ${UNROLL}u * PLACES < groups {
+        if begin + ${UNROLL}u * PLACES < units {
 //@ for u UNROLL
-            w_${u} = load_weights(min(next + ${u}u * PLACES, groups - 1u), weight, col, p.k, stride);
+            w_${u} = load_weights(min(next + ${u}u * PLACES, units - 1u), weight, col, p.k, stride);
 //@ if GATED
-            v_${u} = load_weights(min(next + ${u}u * PLACES, groups - 1u), p.weight_0, col, p.k, stride);
+            v_${u} = load_weights(min(next + ${u}u * PLACES, units - 1u), p.weight_0, col, p.k, stride);
 //@ end
+//@ for q FOURS
 //@ if ONE_PASS
+            let next_${u}_${q} = min((next + ${u}u * PLACES) * FOURS + ${q}u, groups - 1u);
 //@ for i TOGETHER
-            x_${u}_${i} = memory[row_0_${i} + min(next + ${u}u * PLACES, groups - 1u)];
+            x_${u}_${i}_${q} = memory[row_0_${i} + next_${u}_${q}];
 //@ end
 //@ if NORM
-            norm_${u} = vectors[p.norm / 4u + min(next + ${u}u * PLACES, groups - 1u)];
+            norm_${u}_${q} = vectors[p.norm / 4u + next_${u}_${q}];
 //@ end
 //@ if LAYER_NORM
-            norm_${u} = vectors[p.norm / 4u + min(next + ${u}u * PLACES, groups - 1u)];
-            shift_${u} = vectors[p.shift / 4u + min(next + ${u}u * PLACES, groups - 1u)];
+            norm_${u}_${q} = vectors[p.norm / 4u + next_${u}_${q}];
+            shift_${u}_${q} = vectors[p.shift / 4u + next_${u}_${q}];
+//@ end
 //@ end
 //@ end
 //@ end

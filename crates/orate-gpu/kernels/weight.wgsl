@@ -2,26 +2,29 @@
 //
 //   HALF     f16, which nearly every device can widen by one instruction; or with BF16 bf16, which becomes
 //            f32 by a shift
-//   BLOCKS   signed integers, followed by all scales in f16, [⌈K⌉ / 32, stride]: 32 rows of a column share
-//            one. A weight is its integer times its scale. A word has the bytes of four columns, or with
-//            NIBBLES those of two rows, the first of them in the lower halves. Words of four rows are
-//            neighbors.
-//   SUPER    with BLOCKS and NIBBLES: numbers are not signed. With HIGH_BITS, upper bits follow all lower
-//   ones: a
-//            word has those of four columns of 8 / HIGH_BITS rows, the first of them lowest. The number 32 is
-//            zero with HIGH_BITS 2; otherwise scales are followed by as many addends.
+//   BLOCKS   integers, followed by all scales in f16, [⌈K⌉ / PER_SCALE, stride]: as many rows of a column
+//            share one. A weight is its integer less OFFSET, times its scale; with ADDS it is the integer
+//            times its scale plus an addend, which follows each scale. A word has the bytes of four columns,
+//            or with NIBBLES those of two rows, the first of them in the lower halves. Words of eight rows
+//            are neighbors.
+//   HIGH     with NIBBLES: HIGH_BITS upper bits of each integer follow all lower ones. A byte has those of a
+//            column: of HIGH_ROWS rows, every other one, lowest first, and from bit 4 on the others.
 //
 // Offsets are in elements, or with BLOCKS in quarters of a word.
 
 //@ if BLOCKS
 struct Stored {
     numbers: u32,
-    scales: vec2<u32>,
-//@ if ADDS
-    addends: vec2<u32>,
-//@ end
+    scales: Scales,
 }
-@group(1) @binding(0) var<storage, read> matrix: array<vec2<u32>>;
+@group(1) @binding(0) var<storage, read> matrix: array<vec4<u32>>;
+
+// Scales, or with ADDS scales and addends, of four columns.
+//@ if ADDS
+alias Scales = vec4<u32>;
+//@ else
+alias Scales = vec2<u32>;
+//@ end
 //@ else
 //@ if HALF
 alias Stored = vec2<u32>;
@@ -32,23 +35,16 @@ alias Stored = vec4<f32>;
 //@ end
 
 //@ if BLOCKS
-// Words of four rows by four columns.
-const WORDS = 4u / ${ROWS_PER_WORD}u;
-
-// Word with the scales of row `k`, starting at column 0.
-fn scales_at(weight: u32, k: u32, depth: u32, stride: u32) -> u32 {
-    let rows = (depth + 127u) / 128u * 128u;
-    let numbers = rows / ${ROWS_PER_WORD}u * (stride / 4u) + rows * ${HIGH_BITS}u / 8u * (stride / 4u);
-    return weight / 4u + numbers + k / ${PER_SCALE}u * (stride / 2u);
-}
+// Words of eight rows by four columns.
+const WORDS = 8u / ${ROWS_PER_WORD}u;
 
 fn word_at(i: u32) -> u32 {
-    return matrix[i / 2u][i % 2u];
+    return matrix[i / 4u][i % 4u];
 }
 
-// First word of rows 4 · group … 4 · group + 3.
-fn words_at(weight: u32, group: u32, quad: u32, stride: u32) -> u32 {
-    return weight / 4u + (group * (stride / 4u) + quad) * WORDS;
+// First word of rows 8 · unit … 8 · unit + 7.
+fn words_at(weight: u32, unit: u32, quad: u32, stride: u32) -> u32 {
+    return weight / 4u + (unit * (stride / 4u) + quad) * WORDS;
 }
 
 // Word with the upper bits of row `k`.
@@ -60,39 +56,54 @@ fn high_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> u32 {
 //@ end
 }
 
-// Numbers of four columns of row `k`, in the upper bits of four bytes; with SUPER in the lower ones.
-fn numbers_of(word: u32, high: u32, k: u32) -> u32 {
-//@ if SUPER
-    var numbers = (word >> (k % 2u * 4u)) & 0x0f0f0f0fu;
-//@ if HIGH
-    numbers |= ((high >> (k % ${HIGH_ROWS}u * ${HIGH_BITS}u)) & ${HIGH_MASK}u) << 4u;
-//@ end
-    return numbers;
+// Scales of row `k`.
+fn scales_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> Scales {
+    let rows = (depth + 127u) / 128u * 128u;
+    let numbers = rows / ${ROWS_PER_WORD}u * (stride / 4u) + rows * ${HIGH_BITS}u / 8u * (stride / 4u);
+    let first = (weight / 4u + numbers) / 4u;
+//@ if ADDS
+    return matrix[first + k / ${PER_SCALE}u * (stride / 4u) + quad];
 //@ else
-//@ if NIBBLES
-    return word << (4u - k % 2u * 4u);
-//@ else
-    return word;
-//@ end
+    let both = matrix[first + k / ${PER_SCALE}u * (stride / 8u) + quad / 2u];
+    return select(both.xy, both.zw, quad % 2u == 1u);
 //@ end
 }
 
-// Numbers of four columns with the scales at `scales`.
-fn stored_at(numbers: u32, scales: u32, depth: u32, stride: u32) -> Stored {
-    var s: Stored;
-    s.numbers = numbers;
-    s.scales = matrix[scales / 2u];
+fn scales_of(s: Scales) -> vec4<f32> {
 //@ if ADDS
-    s.addends = matrix[(scales + depth / ${PER_SCALE}u * (stride / 2u)) / 2u];
+    return vec4<f32>(
+        unpack2x16float(s.x).x, unpack2x16float(s.y).x, unpack2x16float(s.z).x, unpack2x16float(s.w).x);
+//@ else
+    return vec4<f32>(unpack2x16float(s.x), unpack2x16float(s.y));
 //@ end
-    return s;
+}
+
+//@ if ADDS
+fn addends_of(s: Scales) -> vec4<f32> {
+    return vec4<f32>(
+        unpack2x16float(s.x).y, unpack2x16float(s.y).y, unpack2x16float(s.z).y, unpack2x16float(s.w).y);
+}
+//@ end
+
+// Integers of four columns of row `k`, in bytes.
+fn numbers_of(word: u32, high: u32, k: u32) -> u32 {
+//@ if NIBBLES
+    var numbers = (word >> (k % 2u * 4u)) & 0x0f0f0f0fu;
+//@ if HIGH
+    let at = k % ${HIGH_ROWS}u / 2u * ${HIGH_BITS}u + k % 2u * 4u;
+    numbers |= ((high >> at) & (${HIGH_MASK}u * 0x01010101u)) << 4u;
+//@ end
+    return numbers;
+//@ else
+    return word;
+//@ end
 }
 
 // Four columns of row `k`.
 fn row_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> Stored {
-    let word = word_at(words_at(weight, k / 4u, quad, stride) + k % 4u / ${ROWS_PER_WORD}u);
+    let word = word_at(words_at(weight, k / 8u, quad, stride) + k % 8u / ${ROWS_PER_WORD}u);
     let numbers = numbers_of(word, high_at(weight, k, quad, depth, stride), k);
-    return stored_at(numbers, scales_at(weight, k, depth, stride) + 2u * quad, depth, stride);
+    return Stored(numbers, scales_at(weight, k, quad, depth, stride));
 }
 //@ end
 
@@ -100,19 +111,11 @@ fn row_at(weight: u32, k: u32, quad: u32, depth: u32, stride: u32) -> Stored {
 fn widen(w: Stored) -> vec4<f32> {
 //@ if BLOCKS
     let n = w.numbers;
-    let scales = vec4<f32>(unpack2x16float(w.scales.x), unpack2x16float(w.scales.y));
-//@ if SUPER
     let numbers = vec4<f32>(vec4<u32>(n, n >> 8u, n >> 16u, n >> 24u) & vec4<u32>(255u));
 //@ if ADDS
-    let addends = vec4<f32>(unpack2x16float(w.addends.x), unpack2x16float(w.addends.y));
-    return fma(numbers, scales, addends);
+    return fma(numbers, scales_of(w.scales), addends_of(w.scales));
 //@ else
-    return (numbers - vec4<f32>(32.0)) * scales;
-//@ end
-//@ else
-    let upper = bitcast<vec4<i32>>(vec4<u32>(n << 24u, n << 16u, n << 8u, n));
-    let numbers = upper >> vec4<u32>(${DROPPED_BITS}u);
-    return vec4<f32>(numbers) * scales;
+    return (numbers - vec4<f32>(${OFFSET}.0)) * scales_of(w.scales);
 //@ end
 //@ else
 //@ if BF16

@@ -1,45 +1,133 @@
-// Four rows of four columns of a weight.
+// Units of rows of four columns of a weight: four rows, or with BLOCKS eight, which share their scales. FOURS
+// is a quarter of their number.
 
 //@ include weight
 
+//@ if BLOCKS
+struct Weights {
+    words: vec4<u32>,
+//@ if NIBBLES
+//@ else
+    // Of the last four rows.
+    more: vec4<u32>,
+//@ end
+//@ if HIGH
+    high: vec2<u32>,
+//@ end
+    scales: Scales,
+}
+
+// Rows 8 · unit … 8 · unit + 7 of `depth`, columns col … col + 3.
+fn load_weights(unit: u32, weight: u32, col: u32, depth: u32, stride: u32) -> Weights {
+    var w: Weights;
+    let at = words_at(weight, unit, col / 4u, stride) / 4u;
+    w.words = matrix[at];
+//@ if NIBBLES
+//@ else
+    w.more = matrix[at + 1u];
+//@ end
+//@ if HIGH
+    w.high.x = high_at(weight, 8u * unit, col / 4u, depth, stride);
+//@ if HIGH_OF_FOUR
+    w.high.y = high_at(weight, 8u * unit + 4u, col / 4u, depth, stride);
+//@ else
+    w.high.y = w.high.x;
+//@ end
+//@ end
+    w.scales = scales_at(weight, 8u * unit, col / 4u, depth, stride);
+    return w;
+}
+
+// 1024 in both halves of a word: an integer of up to ten bits is added to it as its lower bits. Integers that
+// are four bits higher are added to 64, of which the lowest bit counts a sixteenth.
+const FIRST = 0x64006400u;
+const SIXTEENTHS = 0x54005400u;
+
+fn floats(first: u32, second: u32) -> vec4<f32> {
+    let a = unpack2x16float(first);
+    let b = unpack2x16float(second);
+    return vec4<f32>(a.x, b.x, a.y, b.y);
+}
+
+// Integers of a row, to which 1024 is added, or with NIBBLES 64 in every other row.
+//@ for q FOURS
+//@ for c 4
+fn numbers_${q}_${c}(w: Weights) -> vec4<f32> {
+//@ if NIBBLES
+    const ROW = ${q}u * 4u + ${c}u;
+    const HIGHER = ROW % 2u * 4u;
+    const ADDED = select(FIRST, SIXTEENTHS, HIGHER > 0u);
+    const MASK = 0x000f000fu << HIGHER;
+    let word = w.words[ROW / 2u];
+    var first = (word & MASK) | ADDED;
+    var second = ((word >> 8u) & MASK) | ADDED;
+//@ if HIGH
+    const UPPER = (${HIGH_MASK}u * 0x00100010u) << HIGHER;
+    const AT = ROW % ${HIGH_ROWS}u / 2u * ${HIGH_BITS}u;
+    first |= (w.high[${q}] << (4u - AT)) & UPPER;
+    second |= (w.high[${q}] >> (4u + AT)) & UPPER;
+//@ end
+    return floats(first, second);
+//@ else
+    let word = select(w.words, w.more, ${q}u == 1u)[${c}];
+    return floats((word & 0x00ff00ffu) | FIRST, ((word >> 8u) & 0x00ff00ffu) | FIRST);
+//@ end
+}
+//@ end
+//@ end
+//@ else
 struct Weights {
 //@ for c 4
     w_${c}: vec4<f32>,
 //@ end
 }
 
-// Rows 4 · group … 4 · group + 3 of `depth`, columns col … col + 3.
-fn load_weights(group: u32, weight: u32, col: u32, depth: u32, stride: u32) -> Weights {
+// Rows 4 · unit … 4 · unit + 3, columns col … col + 3.
+fn load_weights(unit: u32, weight: u32, col: u32, depth: u32, stride: u32) -> Weights {
     var w: Weights;
-//@ if BLOCKS
-    // Four rows share their scales and, if any, the word of their upper bits.
-    var s = stored_at(0u, scales_at(weight, 4u * group, depth, stride) + col / 2u, depth, stride);
-    let high = high_at(weight, 4u * group, col / 4u, depth, stride);
-    let at = words_at(weight, group, col / 4u, stride) / 2u;
-    let first = matrix[at];
-//@ if NIBBLES
-    let words = vec4<u32>(first.xx, first.yy);
-//@ else
-    let words = vec4<u32>(first, matrix[at + 1u]);
-//@ end
-//@ for c 4
-    s.numbers = numbers_of(words[${c}], high, 4u * group + ${c}u);
-    w.w_${c} = widen(s);
-//@ end
-//@ else
-    let at = (weight + col) / 4u + group * stride;
+    let at = (weight + col) / 4u + unit * stride;
 //@ for c 4
     w.w_${c} = widen(matrix[at + ${c}u * (stride / 4u)]);
 //@ end
-//@ end
     return w;
 }
+//@ end
 
-// Adds four terms of four results to their sums.
-fn add(x: vec4<f32>, w: Weights, sum: vec4<f32>) -> vec4<f32> {
-    var y = sum;
+// Adds the terms of a unit to the sums of four results.
+fn add(
+    w: Weights,
+//@ for q FOURS
+    x_${q}: vec4<f32>,
+//@ end
+    sum: vec4<f32>,
+) -> vec4<f32> {
+//@ if BLOCKS
+    // Of the integers themselves, which are scaled together, less what was added to them.
+    var y = vec4<f32>();
+    var even = 0.0;
+    var odd = 0.0;
+//@ for q FOURS
+    even += x_${q}.x + x_${q}.z;
+    odd += x_${q}.y + x_${q}.w;
 //@ for c 4
-    y = fma(vec4<f32>(x[${c}]), w.w_${c}, y);
+    y = fma(vec4<f32>(x_${q}[${c}]), numbers_${q}_${c}(w), y);
+//@ end
+//@ end
+//@ if NIBBLES
+    y -= vec4<f32>((1024.0 + ${OFFSET}.0) * even + (64.0 + ${OFFSET}.0) * odd);
+//@ else
+    y -= vec4<f32>((1024.0 + ${OFFSET}.0) * (even + odd));
+//@ end
+    y = fma(scales_of(w.scales), y, sum);
+//@ if ADDS
+    y = fma(addends_of(w.scales), vec4<f32>(even + odd), y);
 //@ end
     return y;
+//@ else
+    var y = sum;
+//@ for c 4
+    y = fma(vec4<f32>(x_0[${c}]), w.w_${c}, y);
+//@ end
+    return y;
+//@ end
 }

@@ -36,21 +36,32 @@ pub(crate) enum Element {
     F32,
     F16,
     Bf16,
-    /// Integers in blocks: [`BLOCK`] rows of a column share a scale in f16. All integers come first, then all
-    /// scales. Words of four rows by four columns are neighbors, so that a thread reads them at once.
+    /// Integers in blocks: [`BLOCK`] rows of a column share a scale in f16. All integers come first, larger
+    /// by [`Element::offset`] than those of the format, so that none is negative, then all scales. Words of
+    /// eight rows by four columns are neighbors, so that a thread reads them at once.
     Blocks(BlockFormat),
     /// Integers of blocks of 256 rows: all lower four bits, in the order of [`Element::Blocks`], all upper
-    /// bits, then all scales in f16, those of [`per_scale`] rows each, and unless they have 6 bits as many
-    /// addends.
+    /// bits, whose order `kernels/weight.wgsl` describes, then all scales in f16, those of
+    /// [`Element::per_scale`] rows each, and unless they have 6 bits an addend after each scale.
     Super(SuperFormat),
 }
 
-/// Rows that share a scale.
-fn per_scale(format: SuperFormat) -> usize {
-    if format == SuperFormat::Q6K { 16 } else { BLOCK }
-}
-
 impl Element {
+    /// Rows that share a scale, of weights in blocks.
+    pub fn per_scale(self) -> usize {
+        if self == Element::Super(SuperFormat::Q6K) { 16 } else { BLOCK }
+    }
+
+    /// The stored integer that stands for zero in weights in blocks, unless they have addends.
+    pub fn offset(self) -> Option<u8> {
+        match self {
+            Element::Blocks(BlockFormat::Q8_0) => Some(128),
+            Element::Blocks(BlockFormat::Q4_0) => Some(8),
+            Element::Super(SuperFormat::Q6K) => Some(32),
+            _ => None,
+        }
+    }
+
     /// Elements per 4-byte word: neighboring columns, the first one lowest; with four bits, four columns of
     /// two rows.
     pub fn per_word(self) -> usize {
@@ -74,7 +85,7 @@ impl Element {
             Element::Super(format) => {
                 let high = rows * columns * (format.bits() as usize - 4) / 32;
                 let both = if format == SuperFormat::Q6K { 1 } else { 2 };
-                high + both * (rows / per_scale(format)) * columns / 2
+                high + both * (rows / self.per_scale()) * columns / 2
             }
             _ => 0,
         };
@@ -217,6 +228,7 @@ fn packed(floats: &[f32], element: Element) -> Result<Vec<u32>, String> {
 /// numbers are those of the file.
 fn blocks(floats: &[f32], columns: usize, format: BlockFormat, stored: Option<&Blocks<'_>>) -> Vec<u32> {
     let (mut words, mut scales) = (Vec::with_capacity(floats.len() / format.per_word()), vec![]);
+    let offset = Element::Blocks(format).offset().expect("no addends");
     for (i, block) in floats.chunks_exact(BLOCK * columns).enumerate() {
         let mut largest = vec![0f32; columns];
         for row in block.chunks_exact(columns) {
@@ -228,15 +240,17 @@ fn blocks(floats: &[f32], columns: usize, format: BlockFormat, stored: Option<&B
         };
         let own: Vec<f16> = largest.iter().enumerate().map(scale).collect();
         let round = |row: &[f32]| -> Vec<u8> {
-            row.iter().zip(&own).map(|(x, scale)| format.number(*x, *scale) as u8).collect()
+            let number =
+                |(x, scale): (&f32, &f16)| format.number(*x, *scale).wrapping_add_unsigned(offset) as u8;
+            row.iter().zip(&own).map(number).collect()
         };
         let rows_per_word = format.per_word() / 4;
-        for four_rows in block.chunks_exact(4 * columns) {
-            let of_rows = four_rows.chunks_exact(columns * rows_per_word).map(|rows| match format {
+        for eight_rows in block.chunks_exact(8 * columns) {
+            let of_rows = eight_rows.chunks_exact(columns * rows_per_word).map(|rows| match format {
                 BlockFormat::Q8_0 => round(rows),
                 BlockFormat::Q4_0 => {
                     let (first, second) = rows.split_at(columns);
-                    round(first).iter().zip(round(second)).map(|(a, b)| a & 15 | b << 4).collect()
+                    round(first).iter().zip(round(second)).map(|(a, b)| a | b << 4).collect()
                 }
             });
             let of_rows: Vec<Vec<u8>> = of_rows.collect();
@@ -266,27 +280,29 @@ fn super_blocks(
     (k, columns): (usize, usize),
     of: impl Fn(usize, usize) -> SuperBlock,
 ) -> Vec<u32> {
-    let (bits, step) = (format.bits() as usize - 4, per_scale(format));
+    let (bits, step) = (format.bits() as usize - 4, Element::Super(format).per_scale());
     let (low, high, scales) = (k * columns / 2, k * columns * bits / 8, k / step * columns);
     let has_addends = format != SuperFormat::Q6K;
-    let mut bytes = vec![0_u8; low + high + 2 * scales * if has_addends { 2 } else { 1 }];
+    let per_column = if has_addends { 4 } else { 2 };
+    let mut bytes = vec![0_u8; low + high + per_column * scales];
     let half = |x: f32| f16::from_f32(x.clamp(-65504.0, 65504.0)).to_le_bytes();
     for (column, block) in (0..columns).flat_map(|c| (0..k / SUPER_BLOCK).map(move |b| (c, b))) {
         let of = of(column, block);
         for (i, code) in of.codes.iter().enumerate() {
             let row = block * SUPER_BLOCK + i;
-            let word = (row / 4 * columns / 4 + column / 4) * 2 + row % 4 / 2;
+            let word = (row / 8 * columns / 4 + column / 4) * 4 + row % 8 / 2;
             bytes[4 * word + column % 4] |= (code & 15) << (row % 2 * 4);
             if let Some(rows) = 8_usize.checked_div(bits) {
-                bytes[low + row / rows * columns + column] |= code >> 4 << (row % rows * bits);
+                let at = row % rows / 2 * bits + row % 2 * 4;
+                bytes[low + row / rows * columns + column] |= code >> 4 << at;
             }
         }
         for s in 0..SUPER_BLOCK / step {
-            let at = low + high + 2 * ((block * SUPER_BLOCK / step + s) * columns + column);
+            let at = low + high + per_column * ((block * SUPER_BLOCK / step + s) * columns + column);
             bytes[at..at + 2].copy_from_slice(&half(of.d.to_f32() * f32::from(of.scales[s])));
             if has_addends {
                 let addend = half(-of.e.to_f32() * f32::from(of.minima[s]));
-                bytes[at + 2 * scales..][..2].copy_from_slice(&addend);
+                bytes[at + 2..at + 4].copy_from_slice(&addend);
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::adapters::Matrices;
 use crate::dispatch::{Call, Late, Params, flat};
 use crate::variant::Variant;
 use crate::weights::{Element, Form, PADDING, Wanted};
-use orate_graph::blocks::{BLOCK, BlockFormat, SuperFormat};
+use orate_graph::blocks::{BlockFormat, SuperFormat};
 use orate_graph::{
     Activation, Edges, Epilogue, Fused, Fusions, LayerNorms, MOST_PARTS, ManyRows, Op, Place, Precision,
     ValueInfo, Weight,
@@ -256,23 +256,22 @@ fn epilogue(op: &Op) -> &Epilogue {
 
 /// Defines for the element type in `kernels/weight.wgsl`.
 pub(super) fn stored(v: Variant, element: Element) -> Variant {
-    let of_super = if let Element::Super(format) = element { Some(format) } else { None };
-    let nibbles = element == Element::Blocks(BlockFormat::Q4_0) || of_super.is_some();
-    let high_bits = of_super.map_or(0, |format| format.bits() as usize - 4);
-    let has_small = of_super == Some(SuperFormat::Q6K);
+    let is_blocks = matches!(element, Element::Blocks(_) | Element::Super(_));
+    let has_nibbles = is_blocks && element != Element::Blocks(BlockFormat::Q8_0);
+    let high_bits = if let Element::Super(format) = element { format.bits() as usize - 4 } else { 0 };
     v.flag("HALF", element.per_word() == 2)
         .flag("BF16", element == Element::Bf16)
-        .flag("BLOCKS", matches!(element, Element::Blocks(_) | Element::Super(_)))
-        .flag("SUPER", of_super.is_some())
+        .flag("BLOCKS", is_blocks)
+        .flag("ADDS", is_blocks && element.offset().is_none())
+        .number("OFFSET", element.offset().map_or(0, usize::from))
+        .number("PER_SCALE", element.per_scale())
+        .flag("NIBBLES", has_nibbles)
+        .number("ROWS_PER_WORD", if has_nibbles { 2 } else { 1 })
         .flag("HIGH", high_bits > 0)
-        .flag("ADDS", of_super.is_some() && !has_small)
+        .flag("HIGH_OF_FOUR", high_bits == 2)
         .number("HIGH_BITS", high_bits)
         .number("HIGH_ROWS", 8 / high_bits.max(1))
-        .number("HIGH_MASK", if high_bits == 1 { 0x0101_0101 } else { 0x0303_0303 })
-        .number("PER_SCALE", if has_small { 16 } else { BLOCK })
-        .flag("NIBBLES", nibbles)
-        .number("ROWS_PER_WORD", if nibbles { 2 } else { 1 })
-        .number("DROPPED_BITS", if nibbles { 28 } else { 24 })
+        .number("HIGH_MASK", (1 << high_bits) - 1)
 }
 
 /// Kernel for a tile and a weight format, with everything fused into it; `unroll` unrolls the loop over a
@@ -425,8 +424,13 @@ pub(super) fn unroll([k, n]: [usize; 2], rows: usize, element: Element, gated: b
         _ if n > 4096 || rows > 4 || element == Element::F32 => 2,
         _ => 8,
     };
-    let groups = (k / 4).div_ceil(VECTOR_THREADS / quads(n));
-    groups.div_ceil(groups.div_ceil(most))
+    let units = k.div_ceil(unit(element)).div_ceil(VECTOR_THREADS / quads(n));
+    units.div_ceil(units.div_ceil(most))
+}
+
+/// Terms that a thread reads at once.
+fn unit(element: Element) -> usize {
+    if matches!(element, Element::Blocks(_) | Element::Super(_)) { 8 } else { 4 }
 }
 
 /// Kernel for few rows.
@@ -435,6 +439,7 @@ pub(super) fn vector_variant(what: Vector, e: &Epilogue) -> Variant {
     let together = rows.min(2);
     let rounds = what.lanes.map_or(0, |lanes| (lanes / what.quads).ilog2());
     let v = Variant::new("matvec")
+        .number("FOURS", unit(what.element) / 4)
         .number("TOGETHER", together)
         .number("PASSES", rows / together)
         .flag("ONE_PASS", rows == together)
