@@ -43,13 +43,14 @@ fn load_weights(unit: u32, weight: u32, col: u32, depth: u32, stride: u32) -> We
 const FIRST = 0x64006400u;
 const SIXTEENTHS = 0x54005400u;
 
-fn floats(first: u32, second: u32) -> vec4<f32> {
+// Columns 0 and 2, and 1 and 3, less what was added to them.
+fn floats(first: u32, second: u32, less: f32) -> vec4<f32> {
     let a = unpack2x16float(first);
     let b = unpack2x16float(second);
-    return vec4<f32>(a.x, b.x, a.y, b.y);
+    return vec4<f32>(a.x, b.x, a.y, b.y) - vec4<f32>(less);
 }
 
-// Integers of a row, to which 1024 is added, or with NIBBLES 64 in every other row.
+// The numbers of a row, which are to be scaled.
 //@ for q FOURS
 //@ for c 4
 fn numbers_${q}_${c}(w: Weights) -> vec4<f32> {
@@ -57,6 +58,7 @@ fn numbers_${q}_${c}(w: Weights) -> vec4<f32> {
     const ROW = ${q}u * 4u + ${c}u;
     const HIGHER = ROW % 2u * 4u;
     const ADDED = select(FIRST, SIXTEENTHS, HIGHER > 0u);
+    const LESS = select(1024.0, 64.0, HIGHER > 0u) + ${OFFSET}.0;
     const MASK = 0x000f000fu << HIGHER;
     let word = w.words[ROW / 2u];
     var first = (word & MASK) | ADDED;
@@ -67,10 +69,12 @@ fn numbers_${q}_${c}(w: Weights) -> vec4<f32> {
     first |= (w.high[${q}] << (4u - AT)) & UPPER;
     second |= (w.high[${q}] >> (4u + AT)) & UPPER;
 //@ end
-    return floats(first, second);
+    return floats(first, second, LESS);
 //@ else
     let word = select(w.words, w.more, ${q}u == 1u)[${c}];
-    return floats((word & 0x00ff00ffu) | FIRST, ((word >> 8u) & 0x00ff00ffu) | FIRST);
+    let first = (word & 0x00ff00ffu) | FIRST;
+    let second = ((word >> 8u) & 0x00ff00ffu) | FIRST;
+    return floats(first, second, 1024.0 + ${OFFSET}.0);
 //@ end
 }
 //@ end
@@ -102,25 +106,20 @@ fn add(
     sum: vec4<f32>,
 ) -> vec4<f32> {
 //@ if BLOCKS
-    // Of the integers themselves, which are scaled together, less what was added to them.
+    // Sums of a unit are scaled together.
     var y = vec4<f32>();
-    var even = 0.0;
-    var odd = 0.0;
 //@ for q FOURS
-    even += x_${q}.x + x_${q}.z;
-    odd += x_${q}.y + x_${q}.w;
 //@ for c 4
     y = fma(vec4<f32>(x_${q}[${c}]), numbers_${q}_${c}(w), y);
 //@ end
 //@ end
-//@ if NIBBLES
-    y -= vec4<f32>((1024.0 + ${OFFSET}.0) * even + (64.0 + ${OFFSET}.0) * odd);
-//@ else
-    y -= vec4<f32>((1024.0 + ${OFFSET}.0) * (even + odd));
-//@ end
     y = fma(scales_of(w.scales), y, sum);
 //@ if ADDS
-    y = fma(addends_of(w.scales), vec4<f32>(even + odd), y);
+    var total = 0.0;
+//@ for q FOURS
+    total += dot(x_${q}, vec4<f32>(1.0));
+//@ end
+    y = fma(addends_of(w.scales), vec4<f32>(total), y);
 //@ end
     return y;
 //@ else
