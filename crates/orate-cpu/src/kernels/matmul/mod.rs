@@ -220,6 +220,9 @@ fn sums_len(shape: Shape) -> usize {
 /// K = 2048 are a sixth of those of one long sum.
 const SLICE: usize = 256;
 
+/// Fewest channels of a convolution whose slices end with taps that are more than one row apart.
+const LEAST_RUN: usize = 64;
+
 /// Stride of gathered rows: a cache line more than the longest slice, so that rows do not share cache sets.
 const GATHER_STRIDE: usize = 512 + ALIGN;
 
@@ -327,6 +330,15 @@ impl<'a> Rows<'a> {
                     "rows beyond the ends are [{rows}, {channels}]"
                 );
             }
+        }
+    }
+
+    /// Elements of K in which slices begin and end: all, or those of a tap where taps are more than one row
+    /// apart and slices of several taps would be gathered. Gathering is faster than very short slices.
+    fn run(&self, k: usize) -> usize {
+        match *self {
+            Rows::Conv { channels, dilation: 2.., .. } if channels >= LEAST_RUN => channels,
+            _ => k,
         }
     }
 
@@ -520,8 +532,10 @@ impl Chunk<'_> {
         let row_bytes = width * w.element().bytes();
 
         // Slices of equal length, rounded to whole iterations of the loop.
-        let length = k.div_ceil(k.div_ceil(SLICE).max(1)).next_multiple_of(UNROLL).min(SLICE);
-        let mut ks = 0..length.min(k);
+        let run = rows.run(k);
+        let length = run.div_ceil(run.div_ceil(SLICE).max(1)).next_multiple_of(UNROLL).min(SLICE);
+        let slice_from = |start: usize| start..(start + length).min(start / run.max(1) * run + run).min(k);
+        let mut ks = slice_from(0);
         loop {
             let last = ks.end == k;
             // The next slice follows in memory; after the last one, another panel comes.
@@ -558,7 +572,7 @@ impl Chunk<'_> {
             if last {
                 break;
             }
-            ks = ks.end..(ks.end + length).min(k);
+            ks = slice_from(ks.end);
         }
     }
 }

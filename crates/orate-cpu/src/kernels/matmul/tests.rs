@@ -226,6 +226,7 @@ fn convolutions() {
         (1, 1100, 32, 3, 1, 2, 64),
         (1, 320, 768, 3, 5, 10, 65),
         (2, 60, 64, 3, 1, 2, 64),
+        (1, 70, 70, 5, 3, 6, 40),
     ];
     for (batch, time, channels, taps, dilation, left, n) in cases {
         let x = numbers(batch * time * channels, 1);
