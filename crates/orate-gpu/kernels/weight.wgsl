@@ -10,7 +10,7 @@
 //   HIGH     with NIBBLES: HIGH_BITS upper bits of each integer follow all lower ones. A byte has those of a
 //            column: of HIGH_ROWS rows, every other one, lowest first, and from bit 4 on the others.
 //
-// Offsets are in elements, or with BLOCKS in quarters of a word.
+// Places in a buffer are counted in elements, or with BLOCKS in quarters of a word.
 
 //@ if BLOCKS
 struct Stored {
