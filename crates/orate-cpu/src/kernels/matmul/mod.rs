@@ -220,7 +220,8 @@ fn sums_len(shape: Shape) -> usize {
 /// K = 2048 are a sixth of those of one long sum.
 const SLICE: usize = 256;
 
-/// Fewest channels of a convolution whose slices end with taps that are more than one row apart.
+/// Fewest channels of a convolution whose slices end with taps that are more than one row apart. Shorter
+/// slices, which store and load sums more often, were not tried.
 const LEAST_RUN: usize = 64;
 
 /// Stride of gathered rows: a cache line more than the longest slice, so that rows do not share cache sets.
@@ -334,7 +335,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Elements of K in which slices begin and end: all, or those of a tap where taps are more than one row
-    /// apart and slices of several taps would be gathered. Gathering is faster than very short slices.
+    /// apart and slices of several taps would be gathered.
     fn run(&self, k: usize) -> usize {
         match *self {
             Rows::Conv { channels, dilation: 2.., .. } if channels >= LEAST_RUN => channels,
