@@ -8,5 +8,6 @@ mod child;
 mod common;
 
 mod closing;
+mod codec_thread;
 mod device_memory;
 mod exit;

@@ -469,18 +469,8 @@ fn speech_that_goes_astray_is_ended_and_spoken_again() {
     assert_eq!((reason, most, attempts), (FinishReason::Length, 20, 1), "as many as were asked for");
 }
 
-/// Threads of this program that run a codec.
-#[cfg(target_os = "linux")]
-fn codec_threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
-    let names = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
-    names.filter(|name| name.trim() == "orate-codec").count()
-}
-
-/// On a thread of its own the codec makes the same chunks, and the thread ends with the text, an error, or
-/// the stream.
+/// On a thread of its own the codec makes the same chunks.
 #[test]
-#[cfg(target_os = "linux")]
 fn the_codec_runs_beside_the_talker() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine("custom_voice", &folder);
@@ -491,33 +481,11 @@ fn the_codec_runs_beside_the_talker() {
         engine.speak(&long, &o(false)).expect("speaks");
         let chunks = |beside| engine.stream(&long, &o(beside)).expect("speaks").collect::<Vec<_>>();
         let (after, beside) = (chunks(false), chunks(true));
-        assert!(after.len() >= 6);
+        assert!(after.len() >= 6 && after.len() == beside.len());
         for (a, b) in after.into_iter().zip(beside) {
             assert!(a.expect("speaks") == b.expect("speaks"), "samples, counters and all");
         }
-        assert_eq!(codec_threads(), 0, "both streams are gone");
     }
-
-    let cancel = Cancel::new();
-    let o = Options { cancel: Some(cancel.clone()), ..options(200) }.set("codec_beside", true);
-    let mut stream = engine.stream(&long, &o).expect("speaks");
-    assert_eq!(codec_threads(), 0, "nothing is made before it is asked for");
-    for _ in 0..3 {
-        assert!(stream.next().expect("a chunk").is_ok());
-    }
-    assert_eq!(codec_threads(), 1);
-    cancel.cancel();
-    assert!(matches!(stream.next(), Some(Err(Error::Cancelled))));
-    assert_eq!(codec_threads(), 0, "it ends with the error, not with the stream");
-    assert!(stream.next().is_none());
-
-    let mut stream = engine.stream(&long, &Options { cancel: None, ..o.clone() }).expect("speaks");
-    assert!(stream.next().expect("a chunk").is_ok());
-    drop(stream);
-    assert_eq!(codec_threads(), 0, "or with the stream");
-    let mut stream = engine.stream("Hello.", &Options { cancel: None, ..o }).expect("speaks");
-    assert!(stream.by_ref().all(|c| c.is_ok()));
-    assert_eq!(codec_threads(), 0, "or with the text");
 }
 
 /// What texts have in common is read once, and what they become is the same.
