@@ -4,6 +4,7 @@ use super::config::{FRAMES_PER_CODE, MEL, S3GenConfig};
 use super::estimator;
 use super::flow_encoder::{self, Rows};
 use super::vocoder::{self, Source};
+use crate::decoding::coalescer::padded_rows;
 use crate::runtime::PlanCache;
 use crate::{Loader, ModelError};
 use orate_graph::{Device, Executable, Graph, GraphError};
@@ -101,7 +102,7 @@ impl S3GenPlan {
 /// Rows of `codes` codes. Padded ones need few plans.
 pub(super) fn rows_of(rows: usize, codes: usize, is_padded: bool) -> Rows {
     let codes = if is_padded { codes.next_multiple_of(CODES_STEP) } else { codes };
-    Rows { rows: rows.next_power_of_two(), codes, is_padded }
+    Rows { rows: padded_rows(rows), codes, is_padded }
 }
 
 /// Scalar: seed of the noise that the estimator begins with in a row.

@@ -12,7 +12,7 @@ use super::flow_encoder::{self, Offsets, Rows};
 use super::s3gen_plans::{FlowSettings, S3GenPlan, S3GenPlans, latent_seed, rows_of};
 use super::shared_vocoder::{self, SharedRow, Voicing};
 use super::vocoder;
-use crate::decoding::coalescer::{Coalescer, Coming, Patience};
+use crate::decoding::coalescer::{Coalescer, Coming, Patience, padded_rows};
 use crate::decoding::error::panicked;
 use crate::runtime::{MemoryPool, PooledMemory};
 use crate::{Cancel, ModelError};
@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most callers of a run. Their number is padded to a power of two.
+/// Most callers of a run. Their number is padded ([`padded_rows`]).
 const MOST_ROWS: usize = 16;
 /// Most mel frames of all callers of a run: scores of the encoder's attention take 32 bytes for each frame
 /// and frame of its row.
@@ -287,7 +287,7 @@ fn together(frames: &[usize]) -> Vec<usize> {
     let mut best: (isize, &[usize]) = (0, &sorted[first..=first]);
     for (from, to) in (0..=first).flat_map(|from| (first..sorted.len()).map(move |to| (from, to))) {
         let some = &sorted[from..=to];
-        let padded = some.len().next_power_of_two() * frames[sorted[to]];
+        let padded = padded_rows(some.len()) * frames[sorted[to]];
         let alone: usize = some.iter().map(|i| FRAMES_OF_A_RUN + frames[*i]).sum();
         let saved = alone as isize - (FRAMES_OF_A_RUN + padded) as isize;
         if padded <= MOST_FRAMES && saved > best.0 {
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn rows_of_a_run_save_work() {
         let count = |frames: &[usize]| together(frames).len();
-        assert_eq!([1, 2, 3, 4, 5, 6, 7, 8, 16].map(|n| count(&vec![640; n])), [1, 2, 3, 4, 4, 6, 7, 8, 16]);
+        assert_eq!([1, 2, 3, 4, 5, 6, 7, 8, 16].map(|n| count(&vec![640; n])), [1, 2, 3, 4, 5, 6, 7, 8, 16]);
         // The longer the speech, the less is saved.
         assert_eq!(count(&[2560; 16]), 4);
         // Long speech beside short one is padding.

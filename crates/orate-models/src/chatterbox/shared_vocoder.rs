@@ -10,12 +10,13 @@ use super::flow_encoder::Rows;
 use super::s3gen_plans::{S3GenPlan, S3GenPlans};
 use super::vocoder::{self, HARMONICS, Source};
 use crate::ModelError;
+use crate::decoding::coalescer::padded_rows;
 use crate::runtime::PooledMemory;
 use orate_graph::{Counters, DType, Memory, Part};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Fewest rows of a run. Their number is padded to a power of two.
+/// Fewest rows of a run. Their number is padded ([`padded_rows`]).
 const LEAST_ROWS: usize = 3;
 /// Most frames of all rows of a run.
 const MOST_FRAMES: usize = 8 << 10;
@@ -65,7 +66,7 @@ pub(super) fn groups(parts: &[Range<usize>]) -> Vec<Vec<usize>> {
 }
 
 fn fits(rows: usize, frames: usize) -> bool {
-    rows.next_power_of_two() * frames <= MOST_FRAMES
+    padded_rows(rows) * frames <= MOST_FRAMES
 }
 
 /// Copies the frames of callers with equal parts out of the memory of the flow, of each the row there and its
@@ -76,7 +77,7 @@ pub(super) fn collect(
     voicings: Vec<Voicing>,
     mut kept: PooledMemory,
 ) -> Result<Vec<SharedRow>, ModelError> {
-    let (count, frames) = (voicings.len().next_power_of_two(), read(&voicings[0].part));
+    let (count, frames) = (padded_rows(voicings.len()), read(&voicings[0].part));
     let memory = kept.get();
     memory.reserve(vocoder::MEL_INPUT, DType::F32, &[count, frames, MEL].into())?;
     let copy = |(i, (row, first)): (usize, &(usize, usize))| Part {
@@ -108,7 +109,7 @@ impl SharedRow {
         });
         let (all, counters) = all.as_ref()?;
         let of_row = |values: &[f32]| {
-            let len = values.len() / voicings.len().next_power_of_two();
+            let len = values.len() / padded_rows(voicings.len());
             values[self.row * len..][..len].to_vec()
         };
         let sound = Sound { samples: of_row(&all.samples), pitch: of_row(&all.pitch) };
@@ -129,7 +130,7 @@ impl SharedRow {
 
 impl Together {
     fn run(&self, plans: &S3GenPlans) -> Result<(Sound, Counters), ModelError> {
-        let rows = self.voicings.len().next_power_of_two();
+        let rows = padded_rows(self.voicings.len());
         let part = &self.voicings[0].part;
         let source = Source::Seeded { before: part.start };
         let plan = plans.get(S3GenPlan::Vocoder { rows, frames: part.len(), source }, false)?;

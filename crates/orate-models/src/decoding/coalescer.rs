@@ -47,6 +47,12 @@ impl Patience {
     pub const NONE: Patience = Patience { time: Duration::ZERO, enough: 0 };
 }
 
+/// Rows of a run for this many callers, so that few plans are needed: a power of two, or three times one.
+pub(crate) fn padded_rows(callers: usize) -> usize {
+    let power = callers.next_power_of_two();
+    if callers <= power / 4 * 3 { power / 4 * 3 } else { power }
+}
+
 /// Announced work: leaders wait for it a moment.
 pub(crate) struct Coming<'a, J, A>(&'a Coalescer<J, A>);
 

@@ -7,6 +7,7 @@ use super::networks::{Network, PlanKey, seed_of};
 use super::rows::{MOST_ROWS, SharedRows};
 use super::voice::Voice;
 use crate::alignment::starts;
+use crate::decoding::coalescer::padded_rows;
 use crate::runtime::{MemoryPool, PlanCache, PooledMemory, Profile};
 use crate::{Facts, Loader, ModelError, ModelFiles};
 use orate_graph::{Counters, Device, DeviceError, Executable, Memory, Shape, SharedFloats, TAP_PREFIX};
@@ -21,12 +22,6 @@ const PLANS_KEPT: [usize; 2] = [48, 192];
 const TOKEN_STEP: usize = 32;
 /// See [`TOKEN_STEP`].
 const FRAME_STEP: usize = 8;
-
-/// Rows of a run that has this many: powers of two and three times these, so that there are few plans.
-pub(super) fn padded_rows(count: usize) -> usize {
-    let power = count.next_power_of_two();
-    if count <= power / 4 * 3 { power / 4 * 3 } else { power }
-}
 
 /// Sessions' memories kept for reuse.
 const MEMORIES_KEPT: usize = 8;

@@ -8,10 +8,10 @@
 //! the rounding of other kernels.
 
 use super::rows::{Answer, How, Job, MOST_ROWS, Row, SharedRows, Speech};
-use super::session::{Noise, Session, Supertonic, padded_rows};
+use super::session::{Noise, Session, Supertonic};
 use super::stage::Stage;
 use super::voice::Voice;
-use crate::decoding::coalescer::Open;
+use crate::decoding::coalescer::{Open, padded_rows};
 use crate::decoding::error::panicked;
 use crate::{Cancel, ModelError, Size};
 use std::collections::HashSet;
