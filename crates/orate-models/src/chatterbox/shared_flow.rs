@@ -112,10 +112,15 @@ impl Flows {
         mut job: Job,
     ) -> (Option<PooledMemory>, Result<Option<SharedRow>, ModelError>) {
         let alike = |a: &Job, b: &Job| a.row.settings == b.row.settings;
+        let part = job.voicing.part.clone();
         loop {
-            let answer =
-                self.coalescer
-                    .call(coming.take(), (job, Patience::NONE), (MOST_ROWS, alike), |jobs| self.lead(jobs));
+            let answer = self.coalescer.call_meanwhile(
+                coming.take(),
+                (job, Patience::NONE),
+                (MOST_ROWS, alike),
+                |jobs| self.lead(jobs),
+                || self.make_plan(1, &part),
+            );
             let (mut memory, shared, result) = match answer {
                 Some(Answer::Done(memory, shared, result)) => (memory, shared, result),
                 Some(Answer::Again(again)) => {
@@ -179,7 +184,9 @@ impl Flows {
         let step = self.plans.get(S3GenPlan::Step { all, steps }, false)?;
         step.run_times(flow, estimator::STEP, steps, &go_on)?;
         let parts: Vec<Range<usize>> = jobs.iter().map(|job| job.voicing.part.clone()).collect();
-        for group in shared_vocoder::groups(&parts) {
+        let groups = shared_vocoder::groups(&parts);
+        let with_first = groups.iter().find(|group| group[0] == 0).map_or(1, Vec::len);
+        for group in groups {
             let from: Vec<(usize, usize)> = group.iter().map(|i| (*i, jobs[*i].wanted.start)).collect();
             let voicings = group.iter().map(|i| jobs[*i].voicing.clone()).collect();
             let shared = shared_vocoder::collect((flow, all), &from, voicings, self.vocoders.take())?;
@@ -188,9 +195,16 @@ impl Flows {
         for (i, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.shared.is_none()) {
             copy_mel((flow, i, all), job.wanted.clone(), job.memory.get())?;
         }
+        self.make_plan(with_first, &parts[0]);
         // Who comes until then goes with the next run.
         flow.wait()?;
         Ok(kept.counters())
+    }
+
+    /// Makes the plan of the vocoder for callers with this part, which speech of a new length needs: while the
+    /// device is at work. If that fails, who runs it will say so.
+    fn make_plan(&self, callers: usize, part: &Range<usize>) {
+        drop(self.plans.get(shared_vocoder::plan_of(callers, part), false));
     }
 
     /// Everything up to the first step of rows of equal settings.

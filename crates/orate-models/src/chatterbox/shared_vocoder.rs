@@ -92,6 +92,12 @@ pub(super) fn collect(
     Ok((0..together.voicings.len()).map(row).collect())
 }
 
+/// The plan of a run for callers with this part.
+pub(super) fn plan_of(callers: usize, part: &Range<usize>) -> S3GenPlan {
+    let source = Source::Seeded { before: part.start };
+    S3GenPlan::Vocoder { rows: padded_rows(callers), frames: part.len(), source }
+}
+
 /// Frames that the vocoder reads for a part of the speech.
 fn read(part: &Range<usize>) -> usize {
     vocoder::lead(part.start) + part.len()
@@ -132,8 +138,7 @@ impl Together {
     fn run(&self, plans: &S3GenPlans) -> Result<(Sound, Counters), ModelError> {
         let rows = padded_rows(self.voicings.len());
         let part = &self.voicings[0].part;
-        let source = Source::Seeded { before: part.start };
-        let plan = plans.get(S3GenPlan::Vocoder { rows, frames: part.len(), source }, false)?;
+        let plan = plans.get(plan_of(rows, part), false)?;
         let mut kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = kept.get();
         let mut phases: Vec<f32> = self.voicings.iter().flat_map(|v| v.phases.iter().copied()).collect();

@@ -147,9 +147,21 @@ impl<J, A> Coalescer<J, A> {
         coming: Option<Coming<'_, J, A>>,
         (job, patience): (J, Patience),
         (most, alike): (usize, impl Fn(&J, &J) -> bool),
-        mut run: impl FnMut(Vec<J>) -> Vec<A>,
+        run: impl FnMut(Vec<J>) -> Vec<A>,
     ) -> Option<A> {
-        self.lead_or_wait(coming, (job, patience), (most, alike), false, |jobs, _| run(jobs))
+        self.call_meanwhile(coming, (job, patience), (most, alike), run, || {})
+    }
+
+    /// As [`Coalescer::call`]; a caller that has to wait does something else first.
+    pub fn call_meanwhile(
+        &self,
+        coming: Option<Coming<'_, J, A>>,
+        (job, patience): (J, Patience),
+        (most, alike): (usize, impl Fn(&J, &J) -> bool),
+        mut run: impl FnMut(Vec<J>) -> Vec<A>,
+        meanwhile: impl FnOnce(),
+    ) -> Option<A> {
+        self.lead_or_wait(coming, (job, patience), (most, alike), (false, meanwhile), |jobs, _| run(jobs))
     }
 
     /// As [`Coalescer::call`], where `run` can take more jobs while it is at work, and those that come wait
@@ -160,7 +172,7 @@ impl<J, A> Coalescer<J, A> {
         most: usize,
         run: impl FnMut(Vec<J>, Open<'_, '_, J, A>) -> Vec<A>,
     ) -> Option<A> {
-        self.lead_or_wait(None, (job, Patience::NONE), (most, |_, _| true), true, run)
+        self.lead_or_wait(None, (job, Patience::NONE), (most, |_, _| true), (true, || {}), run)
     }
 
     fn lead_or_wait(
@@ -168,9 +180,10 @@ impl<J, A> Coalescer<J, A> {
         coming: Option<Coming<'_, J, A>>,
         (job, patience): (J, Patience),
         (most, alike): (usize, impl Fn(&J, &J) -> bool),
-        is_open: bool,
+        (is_open, meanwhile): (bool, impl FnOnce()),
         mut run: impl FnMut(Vec<J>, Open<'_, '_, J, A>) -> Vec<A>,
     ) -> Option<A> {
+        let mut meanwhile = Some(meanwhile);
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
@@ -185,6 +198,12 @@ impl<J, A> Coalescer<J, A> {
                 return Some(state.answers.swap_remove(i).1);
             }
             if !state.may_lead(self) || state.taken.contains(&id) {
+                if let Some(meanwhile) = meanwhile.take() {
+                    drop(state);
+                    meanwhile();
+                    state = self.lock();
+                    continue;
+                }
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -386,6 +405,32 @@ mod tests {
         });
         assert!(together);
         assert_eq!(coalescer.lock().coming, 0);
+    }
+
+    #[test]
+    fn who_waits_does_something_else_first() {
+        let (coalescer, done) = (Coalescer::<u32, u32>::new(WAIT), AtomicUsize::new(0));
+        let call = |x: u32, wait: bool| {
+            let run = |jobs| {
+                while wait && done.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                jobs
+            };
+            let meanwhile = || drop(done.fetch_add(1, Ordering::SeqCst));
+            coalescer.call_meanwhile(None, (x, Patience::NONE), (9, ANY), run, meanwhile)
+        };
+        let call = &call;
+        std::thread::scope(|threads| {
+            // Leads until the other one has done something else.
+            let first = threads.spawn(move || call(1, true));
+            while coalescer.lock().leaders == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(call(2, false), Some(2));
+            assert_eq!(first.join().expect("no panic"), Some(1));
+        });
+        assert_eq!(done.load(Ordering::SeqCst), 1, "once, and not by who led");
     }
 
     #[test]
