@@ -24,7 +24,6 @@ const NEEDED: [&str; 45] = [
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
-    "cuCtxSynchronize",
     "cuCtxGetStreamPriorityRange",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
@@ -57,6 +56,7 @@ const NEEDED: [&str; 45] = [
     "cuEventSynchronize",
     "cuEventElapsedTime",
     "cuEventDestroy_v2",
+    "cuTensorMapEncodeTiled",
 ];
 
 /// Oldest supported driver API, as the driver reports it.
@@ -878,6 +878,16 @@ impl Drop for Module {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn functions_that_are_called_are_those_that_are_checked() {
+        let calls = include_str!("driver.rs").split("sys::cu").skip(1);
+        let names = calls.filter_map(|call| Some(format!("cu{}", call.split_once('(')?.0)));
+        let is_name = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let called: BTreeSet<String> = names.filter(is_name).filter(|name| name != "culib").collect();
+        assert_eq!(called, NEEDED.map(str::to_owned).into());
+    }
 
     /// Without a driver, the message says what to install; with one, it has the version.
     #[test]
