@@ -9,6 +9,7 @@ use clap::{Args as _, FromArgMatches};
 use orate::{Cancel, Engine, Options, VoiceStore};
 use orate_server::{Keys, Listener, Served, Server, Settings, is_id};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -299,7 +300,7 @@ pub fn serve_models(args: Vec<OsString>, models: Vec<(Option<String>, Model)>) -
 pub fn start_server(args: Vec<OsString>, models: Vec<(Option<String>, Model)>) -> anyhow::Result<Background> {
     let args = parse(args)?;
     let models = opening(&args, models)?;
-    let settings = prepare(&args)?;
+    let settings = prepare(&args, &Place::of(&args.listen))?;
     let (ready, became_ready) = std::sync::mpsc::channel();
     let ((end, ended), (at_once, ended_at_once)) = (oneshot::channel(), oneshot::channel());
     let work = move || {
@@ -417,9 +418,14 @@ pub fn serve_options() -> Vec<String> {
 type Open = Box<dyn FnOnce() -> anyhow::Result<Engine> + Send>;
 
 fn run_with(args: &Args, models: Vec<(Open, String)>) -> anyhow::Result<()> {
-    let settings = prepare(args)?;
+    let inherited = inherited()?;
+    let place = inherited.as_ref().map_or_else(|| Place::of(&args.listen), Inherited::place);
+    let settings = prepare(args, &place)?;
     runtime()?.block_on(async {
-        let (listener, address) = listen(&args.listen).await?;
+        let (listener, address) = match inherited {
+            Some(inherited) => (inherited.listener()?, place.name),
+            None => open(&args.listen).await?,
+        };
         let is_ready = move |server: &Server| {
             notify("READY=1");
             let text = format!("ready at {}", print::visible(&address));
@@ -438,8 +444,8 @@ fn run_with(args: &Args, models: Vec<(Open, String)>) -> anyhow::Result<()> {
     })
 }
 
-fn prepare(args: &Args) -> anyhow::Result<Settings> {
-    let settings = args.settings()?;
+fn prepare(args: &Args, place: &Place) -> anyhow::Result<Settings> {
+    let settings = args.settings(place)?;
     settings.voices.iter().for_each(VoiceStore::remove_parts);
     #[cfg(unix)]
     raise_file_limit();
@@ -538,7 +544,7 @@ impl Args {
         self.streams.map_or(16, u32::from)
     }
 
-    fn settings(&self) -> anyhow::Result<Settings> {
+    fn settings(&self, place: &Place) -> anyhow::Result<Settings> {
         let mut text = match &self.access.api_key_file {
             Some(path) => std::fs::read_to_string(path)
                 .with_context(|| format!("--api-key-file {}: cannot read it", path.display()))?,
@@ -552,13 +558,18 @@ impl Args {
             Keys::parse(&more).map_err(|e| UsageError(format!("{KEYS_VARIABLE}: {e}")))?;
             keys = Keys::parse(&text).map_err(UsageError)?;
         }
+        if let Some(name) = name.filter(|_| keys.is_empty() && !self.access.no_auth) {
+            let problem = "it has no key, so everyone could ask; `orate serve --new-key NAME` makes keys and their \
+                           lines, --no-auth serves without keys";
+            return Err(UsageError(format!("--api-key-file {name}: {problem}")).into());
+        }
         check_address("--listen", &self.listen)?;
         self.wyoming.iter().try_for_each(|address| check_address("--wyoming", address))?;
-        let is_local = is_local(&self.listen);
+        let &Place { is_local, is_file, .. } = place;
         if !is_local && keys.is_empty() && !self.access.no_auth {
             let problem = "other machines can reach it, and there are no keys; give --api-key-file FILE \
                            (`orate serve --new-key NAME` makes keys), or serve without keys by --no-auth";
-            return Err(UsageError(format!("--listen {}: {problem}", self.listen)).into());
+            return Err(UsageError(format!("{}: {problem}", place.name)).into());
         }
         let alias = |alias: &String| match alias.split_once('=') {
             Some((name, voice)) if !name.is_empty() && !voice.is_empty() => {
@@ -587,7 +598,7 @@ impl Args {
             open_metrics: is_local,
             keys,
             max_per_key: self.access.max_per_key,
-            hosts: (is_local && !self.listen.starts_with("unix:")).then_some(hosts),
+            hosts: (is_local && !is_file).then_some(hosts),
             cors_origins: self.access.cors_origin.clone(),
             voices: Some(VoiceStore::user()?),
             uploads: !self.voices.no_uploads,
@@ -683,19 +694,56 @@ fn check_address(option: &str, address: &str) -> Result<(), UsageError> {
     Err(UsageError(format!("{option} {address}: write an address and a port, such as 127.0.0.1:8880")))
 }
 
-/// Whether only this machine reaches an address.
-fn is_local(listen: &str) -> bool {
-    let loopback = |address: std::net::SocketAddr| address.ip().is_loopback();
-    listen.starts_with("unix:") || listen.starts_with("localhost:") || listen.parse().is_ok_and(loopback)
+/// Where a server listens, as far as access depends on it.
+struct Place {
+    /// Its name in messages.
+    name: String,
+    /// Whether only this machine reaches it.
+    is_local: bool,
+    /// Whether it is a file, a Unix socket.
+    is_file: bool,
 }
 
-/// The socket, and how to reach it. A service manager may have opened it already.
-async fn listen(address: &str) -> anyhow::Result<(Listener, String)> {
-    #[cfg(unix)]
-    if let Some(listener) = inherited()? {
-        return Ok((listener, "the socket of the service manager".to_owned()));
+impl Place {
+    /// That of `--listen`.
+    fn of(listen: &str) -> Place {
+        let loopback = |address: SocketAddr| address.ip().is_loopback();
+        let is_file = listen.starts_with("unix:");
+        let is_local = is_file || listen.starts_with("localhost:") || listen.parse().is_ok_and(loopback);
+        Place { name: format!("--listen {listen}"), is_local, is_file }
     }
-    open(address).await
+}
+
+/// A socket that a service manager has opened.
+enum Inherited {
+    Tcp(std::net::TcpListener, SocketAddr),
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl Inherited {
+    fn place(&self) -> Place {
+        let (address, is_local, is_file) = match self {
+            Inherited::Tcp(_, address) => (format!(" {address}"), address.ip().is_loopback(), false),
+            #[cfg(unix)]
+            Inherited::Unix(_) => (String::new(), true, true),
+        };
+        Place { name: format!("the socket of the service manager{address}"), is_local, is_file }
+    }
+
+    fn listener(self) -> std::io::Result<Listener> {
+        match self {
+            Inherited::Tcp(listener, _) => {
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener).map(Listener::Tcp)
+            }
+            #[cfg(unix)]
+            Inherited::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                tokio::net::UnixListener::from_std(listener).map(Listener::Unix)
+            }
+        }
+    }
 }
 
 /// Opens a socket; returns also how to reach it.
@@ -738,16 +786,29 @@ async fn bind(option: &str, address: &str) -> anyhow::Result<TcpListener> {
 
 /// The socket that systemd passes (`LISTEN_FDS`), the first of them.
 #[cfg(unix)]
-fn inherited() -> anyhow::Result<Option<Listener>> {
-    use std::os::fd::FromRawFd;
+fn inherited() -> anyhow::Result<Option<Inherited>> {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::os::unix::net::UnixListener;
     let of = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
     if of("LISTEN_PID") != Some(std::process::id()) || of("LISTEN_FDS").is_none_or(|count| count == 0) {
         return Ok(None);
     }
     // SAFETY: the service manager opened this file for this process, and nothing else takes it.
-    let listener = unsafe { std::net::TcpListener::from_raw_fd(3) };
-    listener.set_nonblocking(true)?;
-    Ok(Some(Listener::Tcp(TcpListener::from_std(listener)?)))
+    let socket = unsafe { OwnedFd::from_raw_fd(3) };
+    let listener = std::net::TcpListener::from(socket);
+    if let Ok(address) = listener.local_addr() {
+        return Ok(Some(Inherited::Tcp(listener, address)));
+    }
+    let listener = UnixListener::from(OwnedFd::from(listener));
+    let problem = "the socket of the service manager (LISTEN_FDS) is neither TCP nor a Unix socket";
+    listener.local_addr().context(problem)?;
+    Ok(Some(Inherited::Unix(listener)))
+}
+
+/// Service managers pass no sockets here.
+#[cfg(not(unix))]
+fn inherited() -> anyhow::Result<Option<Inherited>> {
+    Ok(None)
 }
 
 /// Tells a service manager how the server is (`NOTIFY_SOCKET`), if there is one.

@@ -49,6 +49,52 @@ fn wrong_options_are_named() {
     let keys = folder.write("keys.txt", "ada:123");
     let run = folder.orate(&["serve", "--api-key-file", keys.to_str().expect("UTF-8")]);
     assert!(run.stderr.contains("keys.txt: line 1: not NAME:SHA256"), "{}", run.stderr);
+    let keys = folder.write("none.txt", "# nobody yet\n");
+    let run =
+        folder.orate(&["serve", "--listen", "127.0.0.1:0", "--api-key-file", keys.to_str().expect("UTF-8")]);
+    assert_eq!(run.status, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("none.txt: it has no key, so everyone could ask"), "{}", run.stderr);
+}
+
+/// Runs the program with a socket of a service manager, as systemd does.
+#[cfg(unix)]
+fn with_socket(folder: &Folder, socket: std::os::fd::OwnedFd) -> Child {
+    let orate = folder.command::<&str>(&[]);
+    let mut command = Command::new("sh");
+    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 </dev/null";
+    command.args(["-c", script]).arg(orate.get_program()).args([
+        "serve",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]);
+    command.envs(orate.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::from(socket)).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
+/// Access depends on the socket that is there, not on `--listen`.
+#[cfg(unix)]
+#[test]
+fn sockets_of_service_managers_need_keys_too() {
+    let folder = Folder::new();
+    let open = std::net::TcpListener::bind("0.0.0.0:0").expect("a port");
+    let output = with_socket(&folder, open.into()).wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("the socket of the service manager 0.0.0.0:"), "{stderr}");
+    assert!(stderr.contains("--no-auth"), "{stderr}");
+
+    let path = folder.path("orate.sock");
+    let local = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let mut child = with_socket(&folder, local.into());
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: orate\r\nconnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[test]
