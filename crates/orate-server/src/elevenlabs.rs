@@ -7,17 +7,16 @@ use crate::alignment::{self, Aligner, TimedCharacter};
 use crate::encoding::{Encoding, Format, Resamplers};
 use crate::error::{ApiError, Result, json_response};
 use crate::fields::Fields;
-use crate::gate::{Asked, Record};
+use crate::gate::{Asked, Id, Record};
 use crate::models::FIRST_MODEL;
 use crate::request::Speech;
-use crate::sockets::{self, Gone, Line, MOST_UNSPOKEN, Object, Protocol, Session};
+use crate::sockets::{self, Gone, Line, MOST_UNSPOKEN, Object, Protocol, Session, Upgrade};
 use crate::speech::{self, Answer};
 use crate::state::Shared;
 use crate::voices;
 use crate::work::{Message, lost};
 use axum::body::Bytes;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{MatchedPath, Path, Query, State};
+use axum::extract::{MatchedPath, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use base64::Engine as _;
@@ -52,20 +51,22 @@ pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response> {
 
 /// `POST /v1/text-to-speech/{voice}` and `…/stream`
 pub async fn speak(
-    Path(voice): Path<String>,
+    Id(voice): Id,
     Query(query): Query<HashMap<String, String>>,
     asked: Asked,
 ) -> Result<Response> {
+    asked.shared.ready()?;
     let speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
     speech::answer(&asked.shared, speech, asked.record).await.map_err(with_their_names)
 }
 
 /// `POST /v1/text-to-speech/{voice}/with-timestamps`
 pub async fn with_timestamps(
-    Path(voice): Path<String>,
+    Id(voice): Id,
     Query(query): Query<HashMap<String, String>>,
     asked: Asked,
 ) -> Result<Response> {
+    asked.shared.ready()?;
     let mut speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
     speech.options.whole = true;
     let ignored = speech.ignored.clone();
@@ -82,10 +83,11 @@ pub async fn with_timestamps(
 
 /// `POST /v1/text-to-speech/{voice}/stream/with-timestamps`: a line for each piece of the text.
 pub async fn stream_with_timestamps(
-    Path(voice): Path<String>,
+    Id(voice): Id,
     Query(query): Query<HashMap<String, String>>,
     asked: Asked,
 ) -> Result<Response> {
+    asked.shared.ready()?;
     let speech = of_request(&asked.shared, &voice, &query, asked.fields)?;
     let ignored = speech.ignored.clone();
     let aligned = Aligned::begin(&asked.shared, speech, asked.record).await?;
@@ -178,7 +180,7 @@ fn of_request(
 ) -> Result<Speech> {
     let text = fields.text("text")?.ok_or_else(|| ApiError::missing("text"))?;
     let mut own = json!({ "input": text, "response_format": "pcm" });
-    let models = shared.ready()?;
+    let models = shared.loaded()?;
     // Their model names stand for the first served model.
     let asked = fields.text("model_id")?.or_else(|| query.get("model_id").cloned());
     let is_known = |id: &String| models.iter().any(|model| model.id == *id);
@@ -209,7 +211,7 @@ fn of_request(
         None => {}
     }
     ignored.extend(fields.rest().into_iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name));
-    let mut speech = Speech::read(shared, Fields::of(own)?).map_err(with_their_names)?;
+    let mut speech = Speech::read_more(shared, Fields::of(own)?).map_err(with_their_names)?;
     let format = query.get("output_format").map_or(FORMAT, String::as_str);
     speech.encoding = encoding(format, &speech.model.resamplers)?;
     speech.ignored.extend(ignored);
@@ -238,11 +240,11 @@ fn encoding(name: &str, resamplers: &Resamplers) -> Result<Encoding> {
 pub async fn stream_input(
     State(shared): State<Arc<Shared>>,
     route: MatchedPath,
-    Path(voice): Path<String>,
+    Id(voice): Id,
     Query(query): Query<HashMap<String, String>>,
     record: Record,
     headers: HeaderMap,
-    upgrade: WebSocketUpgrade,
+    upgrade: Upgrade,
 ) -> Result<Response> {
     // A wrong voice or format is an error before the socket opens.
     of_request(&shared, &voice, &query, Fields::of(json!({ "text": "a" }))?)?;

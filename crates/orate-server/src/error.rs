@@ -23,6 +23,8 @@ pub struct ApiError {
     retry_after: Option<u32>,
     /// `x-should-retry`, where the status alone misleads clients.
     retries: Option<bool>,
+    /// What the log has in place of the message.
+    cause: Option<String>,
 }
 
 /// Result of handlers.
@@ -32,7 +34,7 @@ impl ApiError {
     /// An error without a field.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
         let message = shortened(message.into());
-        ApiError { status, code, param: None, message, retry_after: None, retries: None }
+        ApiError { status, code, param: None, message, retry_after: None, retries: None, cause: None }
     }
 
     /// An error in the field `param`: 400.
@@ -79,6 +81,17 @@ impl ApiError {
     #[must_use]
     pub fn after(self, seconds: u32) -> ApiError {
         ApiError { retry_after: Some(seconds), ..self }
+    }
+
+    /// The cause of a failure of the server, for its log.
+    pub fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
+    /// The same error, once the log has its cause.
+    #[must_use]
+    pub fn logged(self) -> ApiError {
+        ApiError { cause: None, ..self }
     }
 
     fn kind(&self) -> &'static str {
@@ -169,15 +182,18 @@ fn of_audio(e: &AudioError) -> ApiError {
 
 fn of_kind(kind: ErrorKind, message: String, verbose: bool) -> ApiError {
     let hidden = |plain: &str| if verbose { message.clone() } else { plain.to_owned() };
-    match kind {
-        ErrorKind::InvalidInput => ApiError::field("invalid_value", "input", message),
+    let error = match kind {
+        ErrorKind::InvalidInput => ApiError::field("invalid_value", "input", message.clone()),
         ErrorKind::Cancelled => ApiError::unavailable("draining", "the server cancelled the request"),
-        ErrorKind::InvalidModel => ApiError::internal(hidden("the model or a voice is damaged")),
+        ErrorKind::InvalidModel => {
+            ApiError::internal(hidden("the model or a voice is damaged; the server's log has the reason"))
+        }
         _ => {
-            let message = hidden("the device failed; the server's log has the reason");
+            let message = hidden("the device or the system failed; the server's log has the reason");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "device_failed", message)
         }
-    }
+    };
+    ApiError { cause: error.status.is_server_error().then_some(message), ..error }
 }
 
 fn shortened(message: String) -> String {

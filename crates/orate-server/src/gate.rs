@@ -7,7 +7,7 @@ use crate::keys;
 use crate::serve::Stalled;
 use crate::state::Shared;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -144,6 +144,19 @@ impl FromRequest<Arc<Shared>> for Asked {
     }
 }
 
+/// The name in the path of a route.
+pub struct Id(pub String);
+
+impl FromRequestParts<Arc<Shared>> for Id {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Id> {
+        Path::from_request_parts(parts, shared).await.map(|Path(id)| Id(id)).map_err(|_| {
+            ApiError::new(StatusCode::BAD_REQUEST, "invalid_value", "the name in the path is not UTF-8")
+        })
+    }
+}
+
 /// Seconds rounded to 0.1 ms.
 pub fn rounded(seconds: f64) -> Value {
     ((seconds * 1e4).round() / 1e4).into()
@@ -159,7 +172,8 @@ pub async fn pass(State(shared): State<Arc<Shared>>, mut request: Request, next:
         Err(e) => (None, Some(e)),
     };
     let stalled = request.extensions().get::<Stalled>().cloned().unwrap_or_default();
-    let record = Record::new(shared, format!("{} {route}", request.method()), id.clone(), key, stalled);
+    let route = format!("{} {route}", name_of(request.method()));
+    let record = Record::new(shared.clone(), route, id.clone(), key, stalled);
     let response = match refused {
         Some(e) => e.into_response(),
         None => {
@@ -169,6 +183,7 @@ pub async fn pass(State(shared): State<Arc<Shared>>, mut request: Request, next:
     };
     if let Some(error) = response.extensions().get::<ApiError>() {
         record.set_code(error.code);
+        error.cause().into_iter().for_each(|cause| shared.log.problem(cause));
     }
     record.set_status(response.status());
     let mut response = response.map(|body| Body::new(Logged { body, _record: record }));
@@ -178,6 +193,20 @@ pub async fn pass(State(shared): State<Arc<Shared>>, mut request: Request, next:
         headers.insert("x-request-id", id);
     }
     response
+}
+
+/// A method in metrics, which keep each name for good. Clients can make up names.
+fn name_of(method: &Method) -> &str {
+    match *method {
+        Method::GET
+        | Method::HEAD
+        | Method::POST
+        | Method::PUT
+        | Method::PATCH
+        | Method::DELETE
+        | Method::OPTIONS => method.as_str(),
+        _ => "other",
+    }
 }
 
 /// The id that the client sent, or a new one.

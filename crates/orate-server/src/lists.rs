@@ -3,11 +3,12 @@
 use crate::body;
 use crate::error::{ApiError, Result, json_response, of_library};
 use crate::fields::Fields;
+use crate::gate::Id;
 use crate::models::{self, Model};
 use crate::settings::Settings;
 use crate::state::Shared;
 use crate::voices;
-use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
+use axum::extract::{FromRequest, Multipart, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -30,7 +31,7 @@ pub async fn models(State(shared): State<Arc<Shared>>) -> Result<Response> {
 }
 
 /// `GET /v1/models/{id}`
-pub async fn model(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response> {
+pub async fn model(State(shared): State<Arc<Shared>>, Id(id): Id) -> Result<Response> {
     Ok(json_response(StatusCode::OK, &models::find(shared.ready()?, &id)?.json(&shared.settings)))
 }
 
@@ -82,21 +83,30 @@ struct Upload {
 pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response> {
     let store = store(&shared.settings)?;
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let upload = match kind {
-        Some(kind) if kind.starts_with("multipart/form-data") => {
+    let is_form = kind.is_some_and(|kind| kind.starts_with("multipart/form-data"));
+    let field = if is_form { "audio_sample" } else { "wav_b64" };
+    let upload = match is_form {
+        true => {
             let read = tokio::time::timeout(shared.settings.body_timeout, of_form(request));
             read.await.unwrap_or_else(|_| {
                 let message = "the upload took too long";
                 Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timed_out", message))
             })?
         }
-        _ => {
+        false => {
             let most = MOST_RECORDING / 3 * 4 + MOST_FIELDS;
-            of_json(body::fields(request, &shared.settings, most).await?)?
+            let fields = body::fields(request, &shared.settings, most).await.map_err(|e| match e.status {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                    let message = "send a form (`Content-Type: multipart/form-data`) or JSON";
+                    ApiError::new(e.status, e.code, message)
+                }
+                _ => e,
+            })?;
+            of_json(fields)?
         }
     };
     let name = upload.name.filter(|name| !name.is_empty()).ok_or_else(|| ApiError::missing("name"))?;
-    let recording = upload.recording.ok_or_else(|| ApiError::missing("audio_sample"))?;
+    let recording = upload.recording.ok_or_else(|| ApiError::missing(field))?;
     let model = cloning_model(shared.ready()?, upload.model.as_deref())?.clone();
     voices::check_name(shared.ready()?, &name)?;
     let verbose = shared.settings.verbose_errors;
@@ -137,7 +147,7 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
 }
 
 /// `DELETE /v1/audio/voices/{id}`
-pub async fn remove_voice(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response> {
+pub async fn remove_voice(State(shared): State<Arc<Shared>>, Id(id): Id) -> Result<Response> {
     let store = store(&shared.settings)?;
     store.remove(&id).map_err(|e| match e {
         orate::Error::UnknownKeptVoice { .. } | orate::Error::Option { .. } => {

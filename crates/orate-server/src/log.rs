@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Log {
     /// Lines are JSON objects.
     pub is_json: bool,
-    /// Nothing is written.
+    /// Nothing but problems is written.
     pub is_quiet: bool,
 }
 
@@ -26,7 +26,8 @@ impl Log {
 
     /// Logs a problem.
     pub fn problem(&self, text: &str) {
-        self.event(&format!("error: {text}"), &[("error", text.into())]);
+        let line = self.event_line(&format!("error: {text}"), &[("error", text.into())]);
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
 
     fn write(&self, line: &str) {

@@ -4,11 +4,10 @@ use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::gate::Record;
 use crate::request::Speech;
-use crate::sockets::{self, Gone, Line, MOST_UNSPOKEN, Object, Protocol, Session};
+use crate::sockets::{self, Gone, Line, MOST_UNSPOKEN, Object, Protocol, Session, Upgrade};
 use crate::state::Shared;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::ws::WebSocketUpgrade;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use base64::Engine as _;
@@ -30,7 +29,7 @@ pub async fn stream(
     State(shared): State<Arc<Shared>>,
     record: Record,
     headers: HeaderMap,
-    upgrade: WebSocketUpgrade,
+    upgrade: Upgrade,
 ) -> Result<Response> {
     sockets::open(shared, record, &headers, upgrade, |line| Omni {
         line,
@@ -181,6 +180,11 @@ impl Protocol for Omni {
     }
 }
 
+fn markup() -> ApiError {
+    let message = "markup goes on over sentences; send the whole text to POST /v1/audio/speech";
+    ApiError::field("unsupported_value", "ssml", message)
+}
+
 impl Omni {
     async fn fail(&mut self, e: &ApiError) -> Session {
         let error = json!({ "type": "error", "message": e.message, "code": e.code, "param": e.param });
@@ -207,6 +211,9 @@ impl Omni {
                 return Err(ApiError::field("invalid_value", "word_timestamps", e));
             }
         };
+        if config.get("ssml") == Some(&Value::Bool(true)) {
+            return Err(markup());
+        }
         config.entry("model").or_insert_with(|| "orate".into());
         config.entry("response_format").or_insert_with(|| "pcm".into());
         self.speech(&config, "a")?;
@@ -222,10 +229,9 @@ impl Omni {
     fn speech(&self, config: &Object, text: &str) -> Result<Speech> {
         let mut fields = config.clone();
         fields.insert("input".to_owned(), text.into());
-        let speech = Speech::read(&self.line.shared, Fields::of(Value::Object(fields))?)?;
+        let speech = Speech::read_more(&self.line.shared, Fields::of(Value::Object(fields))?)?;
         if speech.script.is_some() {
-            let message = "markup goes on over sentences; send the whole text to POST /v1/audio/speech";
-            return Err(ApiError::field("unsupported_value", "ssml", message));
+            return Err(markup().about("tags"));
         }
         Ok(speech)
     }

@@ -77,8 +77,17 @@ impl Speech {
     /// # Errors
     /// The server is not ready, or a field is missing, of another type, out of range, or names what is not
     /// there.
-    pub fn read(shared: &Shared, mut fields: Fields) -> Result<Speech> {
-        let (models, settings) = (shared.ready()?, &shared.settings);
+    pub fn read(shared: &Shared, fields: Fields) -> Result<Speech> {
+        shared.ready()?;
+        Self::read_more(shared, fields)
+    }
+
+    /// The same for a part of a session that was begun before the server shut down.
+    ///
+    /// # Errors
+    /// As [`Speech::read`].
+    pub fn read_more(shared: &Shared, mut fields: Fields) -> Result<Speech> {
+        let (models, settings) = (shared.loaded()?, &shared.settings);
         let asked = fields.text("model")?.ok_or_else(|| ApiError::missing("model"))?;
         let model = models::find(models, &asked)?.clone();
         let input = fields.text("input")?.ok_or_else(|| ApiError::missing("input"))?;

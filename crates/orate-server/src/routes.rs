@@ -4,14 +4,14 @@ use crate::error::ApiError;
 use crate::state::Shared;
 use crate::{elevenlabs, gate, lists, omni, page, speech};
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use std::any::Any;
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::CorsLayer;
+use tower_http::cors::{AllowHeaders, CorsLayer};
 
 /// All routes; `openapi.json` describes them.
 fn table() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
@@ -55,7 +55,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let cors = CorsLayer::new()
         .allow_origin(origins.collect::<Vec<_>>())
         .allow_methods([Method::GET, Method::POST, Method::DELETE])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("xi-api-key")])
+        // Clients send headers of their own, such as OpenAI's `x-stainless-os`.
+        .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([
             HeaderName::from_static("x-sample-rate"),
             HeaderName::from_static("x-request-id"),

@@ -9,7 +9,9 @@ use crate::speech::Answer;
 use crate::state::Shared;
 use crate::work::{Message, Summary, lost};
 use axum::body::Bytes;
+use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message as Frame, WebSocket, WebSocketUpgrade};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::SplitSink;
@@ -161,6 +163,20 @@ pub trait Protocol: Send + Sized + 'static {
     }
 }
 
+/// A request to open a socket.
+pub struct Upgrade(WebSocketUpgrade);
+
+impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Upgrade> {
+        WebSocketUpgrade::from_request_parts(parts, state).await.map(Upgrade).map_err(|e| {
+            let message = format!("this route is a WebSocket: {}", e.body_text());
+            ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket_expected", message)
+        })
+    }
+}
+
 /// Opens a socket and runs a session on it.
 ///
 /// # Errors
@@ -169,7 +185,7 @@ pub fn open<P: Protocol>(
     shared: Arc<Shared>,
     record: Record,
     headers: &HeaderMap,
-    upgrade: WebSocketUpgrade,
+    Upgrade(upgrade): Upgrade,
     protocol: impl FnOnce(Line) -> P + Send + 'static,
 ) -> Result<Response> {
     check_origin(&shared, headers)?;

@@ -72,6 +72,14 @@ impl Shared {
         if *self.is_draining.borrow() {
             return Err(ApiError::unavailable("draining", "the server is shutting down"));
         }
+        self.loaded()
+    }
+
+    /// The models, for what was begun before the server shut down.
+    ///
+    /// # Errors
+    /// Models are being loaded: 503.
+    pub fn loaded(&self) -> Result<&[Arc<Model>]> {
         match self.models.get() {
             Some(models) => Ok(models),
             None => Err(ApiError::unavailable("loading", "models are being loaded; try again shortly")),

@@ -47,7 +47,7 @@ impl Voice {
     }
 }
 
-/// Resolves a name: a kept voice, one of the model's, a mix of these, or an alias.
+/// Resolves a name: a kept voice, one of the model's, a mix of the model's, or an alias.
 ///
 /// # Errors
 /// There is no such voice, or a mix is malformed: 400.
@@ -56,23 +56,32 @@ pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
     if name.is_empty() || name.eq_ignore_ascii_case(DEFAULT) {
         return Ok(Voice::Default);
     }
+    let mut misfit = None;
     if let Some(store) = settings.voices.as_ref().filter(|_| model.engine.can_clone())
-        && store.names().is_ok_and(|names| names.iter().any(|kept| kept == name))
+        && is_kept(settings, name)
     {
         let voice = store.load(name).map_err(|e| of_library(&e, settings.verbose_errors))?;
-        model.engine.check_voice(&voice).map_err(|e| of_library(&e, settings.verbose_errors))?;
-        return Ok(Voice::Kept(name.to_owned(), voice));
+        match model.engine.check_voice(&voice) {
+            Ok(()) => return Ok(Voice::Kept(name.to_owned(), voice)),
+            // That of another model does not hide what this one calls so.
+            Err(e) => misfit = Some(of_library(&e, settings.verbose_errors)),
+        }
     }
     if let Some(own) = own(model, name) {
         return Ok(Voice::Own(own.to_owned()));
     }
     if name.contains(['+', ':', '(']) {
-        return mix(model, name).map(Voice::Own);
+        return mix(model, settings, name).map(Voice::Own);
     }
     if let Some(voice) = alias(model, settings, name) {
         return Ok(voice);
     }
-    Err(unknown(model, settings, name))
+    Err(misfit.unwrap_or_else(|| unknown(model, settings, name)))
+}
+
+fn is_kept(settings: &Settings, name: &str) -> bool {
+    let store = settings.voices.as_ref();
+    store.is_some_and(|store| store.names().is_ok_and(|names| names.iter().any(|kept| kept == name)))
 }
 
 /// Refuses a name to keep a voice under that `voice` takes for a voice of a model.
@@ -113,7 +122,7 @@ fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
 }
 
 /// Converts a mix such as `F1:0.7+M1:0.3`, or `F1(2)+M1` as in Kokoro, to the first form.
-fn mix(model: &Model, text: &str) -> Result<String> {
+fn mix(model: &Model, settings: &Settings, text: &str) -> Result<String> {
     let bad = |problem: &str| {
         let message = format!("{problem}; write a mix as F1:0.7+M1:0.3 or F1(2)+M1");
         Err(ApiError::field("invalid_value", "voice", message))
@@ -138,6 +147,11 @@ fn mix(model: &Model, text: &str) -> Result<String> {
         match own(model, name.trim()) {
             Some(name) => parts.push(format!("{name}:{weight}")),
             None if name.trim().is_empty() => return bad("a part of the mix is empty"),
+            None if is_kept(settings, name.trim()) => {
+                let message =
+                    format!("`{}` is a kept voice; only voices of the model can be mixed", name.trim());
+                return Err(ApiError::field("unsupported_value", "voice", message));
+            }
             None => return Err(unknown(model, &Settings::default(), name.trim())),
         }
     }

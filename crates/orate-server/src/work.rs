@@ -129,6 +129,7 @@ impl Running {
             Ok(Some(Message::Failed(e))) => Err(e),
             Ok(_) => Err(lost()),
             Err(_) => {
+                self.early.end("queue");
                 let message = format!("no thread was free within {} s; try again shortly", limit.as_secs());
                 Err(ApiError::unavailable("overloaded", message))
             }
@@ -234,7 +235,7 @@ fn speak(
         if error.status.is_server_error() {
             shared.log.problem(&format!("{}: {e}", speech.model.id));
         }
-        error
+        error.logged()
     };
     let begun = Instant::now();
     let options = orate::Options { cancel: Some(cancel), ..speech.options.clone() };

@@ -130,3 +130,31 @@ async fn answers_repeat_little_of_a_request_and_metrics_nothing() {
     assert!(metrics.contains("orate_characters_total{model=\"orate-default\"} 10"), "{metrics}");
     assert!(!metrics.contains("Marmalade") && !metrics.contains("nova") && !metrics.contains("xxx"));
 }
+
+/// Each name of a metric is kept for good.
+#[tokio::test]
+async fn methods_that_clients_make_up_are_one_in_metrics() {
+    let router = server(Settings::default()).router();
+    let lines = async || {
+        let metrics = get(&router, "/metrics").await.bytes;
+        String::from_utf8(metrics).expect("UTF-8").lines().count()
+    };
+    let ask = async |method: &str| {
+        let request = Request::builder().method(method).uri("/v1/audio/speech");
+        send(&router, request.body(Body::empty()).expect("a request")).await
+    };
+    assert_eq!(ask("XA").await.error().1, "method_not_allowed");
+    lines().await;
+    let before = lines().await;
+    for i in 0..20 {
+        assert_eq!(ask(&format!("XB{i}")).await.status, 405);
+    }
+    assert_eq!(lines().await, before);
+}
+
+#[tokio::test]
+async fn wrong_paths_and_requests_without_a_handshake_are_errors_in_json() {
+    let router = server(Settings::default()).router();
+    assert_eq!(get(&router, "/v1/models/%FF").await.error().1, "invalid_value");
+    assert_eq!(get(&router, "/v1/audio/speech/stream").await.error().1, "websocket_expected");
+}

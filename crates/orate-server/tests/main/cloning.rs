@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use orate::{DeviceChoice, Engine, EngineOptions, ModelSource, VoiceStore};
 use orate_server::{Served, Server, Settings};
-use orate_testing::checkpoints::{qwen3_tts_goldens, write_random_qwen3_tts};
+use orate_testing::checkpoints::{qwen3_tts_goldens, write_chatterbox, write_random_qwen3_tts};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -84,6 +84,47 @@ async fn names_that_choose_other_voices_are_refused() {
         names.dedup();
         assert_eq!(names.len(), all, "{names:?}");
     }
+}
+
+/// A kept voice of another family hides no alias.
+#[tokio::test]
+async fn voices_of_other_families_are_passed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let models = [("qwen", "base"), ("turbo", "turbo")].map(|(id, variant)| {
+        let model = folder.path().join(id);
+        match id {
+            "qwen" => write_random_qwen3_tts(variant, &model, 1).expect("a model"),
+            _ => write_chatterbox(&model, variant, "tiny").expect("a model"),
+        }
+        let (device, model) = (DeviceChoice::Cpu, ModelSource::Path(model));
+        let options = EngineOptions { model, device, threads: Some(1), ..EngineOptions::default() };
+        let engine = Engine::with_options(options).expect("a whole model");
+        Served { id: id.to_owned(), engine, streams: Some(1) }
+    });
+    let voices = Some(VoiceStore::new(folder.path().join("voices")));
+    let server = Server::new(Settings { voices, quiet: true, ..Settings::default() });
+    server.set_models(models.into()).expect("threads");
+    let router = server.router();
+    let recording = recording();
+    for name in ["nova", "ada"] {
+        let fields = [("name", name.as_bytes()), ("model", b"qwen"), ("audio_sample", &recording)];
+        assert_eq!(upload(&router, &fields).await.status, 200);
+    }
+    let speak = async |voice: &str| {
+        let body = json!({ "model": "turbo", "voice": voice, "input": "Hi.", "response_format": "wav",
+            "extra_params": {}, "max_codes": 5 });
+        post(&router, SPEECH, &body).await
+    };
+    let spoken = speak("nova").await;
+    assert_eq!(spoken.status, 200, "{}", String::from_utf8_lossy(&spoken.bytes));
+    let refused = speak("ada").await;
+    assert_eq!(refused.error(), error(400, "unsupported_value", "voice"));
+    assert!(message(&refused).contains("qwen3-tts"), "{}", message(&refused));
+    let refused = speak("nova:0.5+ada:0.5").await;
+    assert_eq!(refused.error(), error(400, "unsupported_value", "voice"));
+    assert!(message(&refused).contains("`nova` is a kept voice"), "{}", message(&refused));
+    let refused = post(&router, VOICES, &json!({ "name": "bob" })).await;
+    assert_eq!(refused.error(), error(400, "missing_field", "wav_b64"));
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn voices_are_not_made_by_models_that_cannot() {
     let gone = Request::delete("/v1/audio/voices/ada").body(Body::empty()).expect("a request");
     assert_eq!(send(&router, gone).await.error(), (404, "voice_not_found".into(), Some("id".into())));
     let missing = post(&router, "/v1/audio/voices", &json!({ "name": "ada" })).await;
-    assert_eq!(missing.error(), (400, "missing_field".into(), Some("audio_sample".into())));
+    assert_eq!(missing.error(), (400, "missing_field".into(), Some("wav_b64".into())));
     let form = Request::post("/v1/audio/voices").header("content-type", "multipart/form-data; boundary=x");
     let form = form.body(Body::from("--x\r\nbroken")).expect("a request");
     assert_eq!(send(&router, form).await.status, 400);

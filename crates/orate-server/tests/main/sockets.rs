@@ -224,6 +224,32 @@ async fn idle_sockets_end_with_the_server() {
     assert!(ended.is_ok(), "idle connections hold up the end");
 }
 
+/// What was begun is finished, though nothing new may begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_utterance_goes_on_while_the_server_drains() {
+    let (address, end) = listening(&server(Settings::default())).await;
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    say(&mut socket, json!({ "type": "session.config", "ssml": true })).await;
+    assert_eq!(hear(&mut socket).await.expect("an object")["param"], "ssml");
+    let mut socket = open(address, "/v1/audio/speech/stream").await;
+    say(&mut socket, json!({ "type": "session.config" })).await;
+    say(&mut socket, json!({ "type": "input.text", "text": "One is here. Two is here. Three is here." }))
+        .await;
+    say(&mut socket, json!({ "type": "input.done" })).await;
+    assert_eq!(hear(&mut socket).await.expect("an object")["type"], "audio.start");
+    drop(end);
+    let mut kinds = vec![];
+    let done = loop {
+        let Ok(message) = hear(&mut socket).await else { continue };
+        kinds.push(message["type"].clone());
+        if message["type"] == "session.done" {
+            break message;
+        }
+    };
+    assert_eq!(done["total_sentences"], 3, "{kinds:?}");
+    assert!(!kinds.contains(&json!("error")), "{kinds:?}");
+}
+
 /// Connections that read nothing give their places back.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_limited_and_stalled_ones_are_closed() {
