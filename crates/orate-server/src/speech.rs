@@ -154,9 +154,7 @@ impl Answer {
             match self.next().await {
                 Some(Message::Audio(bytes)) => all.extend_from_slice(&bytes),
                 Some(Message::Done(summary)) => {
-                    if let Some(header) = &summary.header {
-                        all[..header.len()].copy_from_slice(header);
-                    }
+                    set_header_lengths(&mut all, summary.header.as_deref());
                     return Ok((all, summary));
                 }
                 Some(Message::Failed(e)) => return Err(e),
@@ -207,6 +205,14 @@ impl Answer {
         streamed(headers);
         name_ignored(headers, ignored);
         response
+    }
+}
+
+/// Replaces the header of a stream, which leaves lengths open, in complete audio. Formats without such a header
+/// have no `header`.
+pub fn set_header_lengths(audio: &mut [u8], header: Option<&[u8]>) {
+    if let Some(header) = header {
+        audio[..header.len()].copy_from_slice(header);
     }
 }
 
@@ -362,13 +368,14 @@ pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Re
         let times = if wants_times { Value::Array(times) } else { Value::Null };
         json!({ "audio": BASE64_STANDARD.encode(audio), "audio_format": media_type, "timestamps": times })
     };
-    let mut captions = Captions { answer };
+    let mut captions = Captions { answer, header: None };
     if !is_streamed {
         let (mut all, mut times) = (vec![], vec![]);
         while let Some((audio, of_part)) = captions.next().await? {
             all.extend_from_slice(&audio);
             times.extend(of_part);
         }
+        set_header_lengths(&mut all, captions.header.as_deref());
         return Ok(naming(json_response(StatusCode::OK, &line(&all, times)), &ignored));
     }
     let lines = json_lines(unfold(Some(captions), move |captions| async move {
@@ -404,6 +411,8 @@ pub fn json_lines(values: impl Stream<Item = Result<Value>> + Send + 'static) ->
 /// Audio and times of an answer.
 struct Captions {
     answer: Answer,
+    /// Header with true lengths, after the end.
+    header: Option<Vec<u8>>,
 }
 
 impl Captions {
@@ -421,7 +430,10 @@ impl Captions {
                     };
                     return Ok(Some((Bytes::new(), words.iter().map(entry).collect())));
                 }
-                Some(Message::Done(_)) => return Ok(None),
+                Some(Message::Done(summary)) => {
+                    self.header = summary.header;
+                    return Ok(None);
+                }
                 Some(Message::Failed(e)) => return Err(e),
                 None => return Err(lost()),
                 Some(Message::Started) => {}

@@ -333,6 +333,21 @@ async fn captions_have_the_times_of_words() {
     );
 }
 
+#[tokio::test]
+async fn complete_audio_with_times_has_true_lengths() {
+    let router = router();
+    let body = request(json!({ "stream": false, "input": "Hello. There." }));
+    let captions = post(&router, "/dev/captioned_speech", &body).await.json();
+    let route = "/v1/text-to-speech/default/with-timestamps?output_format=wav_24000";
+    let aligned = post(&router, route, &json!({ "text": "Hello. There." })).await.json();
+    for audio in [&captions["audio"], &aligned["audio_base64"]] {
+        let wav = BASE64_STANDARD.decode(audio.as_str().expect("base64")).expect("base64");
+        let size = |at: usize| u32::from_le_bytes(wav[at..at + 4].try_into().expect("four bytes")) as usize;
+        assert_eq!((&wav[..4], &wav[36..40]), (&b"RIFF"[..], &b"data"[..]));
+        assert_eq!((size(4), size(40)), (wav.len() - 8, wav.len() - 44));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_stops_the_work() {
     let server = server(Settings::default());
