@@ -303,8 +303,11 @@ pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Respon
         Some(_) => return Err(ApiError::field("invalid_value", "items", "`items` is not a list")),
         None => return Err(ApiError::missing("items")),
     };
-    let of_item =
-        |item: &Value| item.get("input").and_then(Value::as_str).map_or(0, |text| text.chars().count());
+    let defaults = shared_fields(fields.rest());
+    let of_item = |item: &Value| {
+        let input = item.get("input").or(defaults.get("input")).and_then(Value::as_str);
+        input.map_or(0, |text| text.chars().count())
+    };
     let (all, most) = (items.iter().map(of_item).sum::<usize>(), shared.settings.max_input_chars);
     if all > most {
         // The answer is one object, so all audio is in memory at once.
@@ -312,7 +315,6 @@ pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Respon
         let error = ApiError::field("text_too_long", "items", message);
         return Err(error.with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
-    let defaults = shared_fields(fields.rest());
     let work = items.into_iter().map(|item| one_of(&shared, item, &defaults, &record));
     let spoken: Vec<Result<Value>> = work.collect::<FuturesOrdered<_>>().collect().await;
     let (mut results, mut succeeded) = (vec![], 0);

@@ -272,6 +272,10 @@ async fn a_batch_has_a_result_for_each_text() {
     assert_eq!(results[0]["audio_data"], BASE64_STANDARD.encode(alone.bytes));
     let long = json!({ "items": vec![json!({ "input": "a".repeat(9000) }); 3] });
     assert_eq!(post(&router, "/v1/audio/speech/batch", &long).await.error().1, "text_too_long");
+    // A text that items share counts once for each.
+    let shared = json!({ "input": "a".repeat(9000), "items": [{}, { "voice": "alloy" }, { "seed": 1 }] });
+    let shared = post(&router, "/v1/audio/speech/batch", &shared).await.error();
+    assert_eq!(shared, (413, "text_too_long".to_owned(), Some("items".to_owned())));
     for wrong in [json!({}), json!({ "items": [] }), json!({ "items": vec![json!({}); 33] })] {
         assert_eq!(post(&router, "/v1/audio/speech/batch", &wrong).await.status, 400);
     }
