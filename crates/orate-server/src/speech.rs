@@ -28,6 +28,10 @@ const MOST_ITEMS: usize = 32;
 /// `POST /v1/audio/speech`
 pub async fn speak(asked: Asked) -> Result<Response> {
     let speech = Speech::read(&asked.shared, asked.fields)?;
+    if speech.options.word_times && !speech.is_sse {
+        let message = "times of words need `stream_format`: sse, or /dev/captioned_speech";
+        return Err(ApiError::field("unsupported_value", "word_timestamps", message));
+    }
     answer(&asked.shared, speech, asked.record).await
 }
 
@@ -361,6 +365,8 @@ async fn one_of(
 pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Response> {
     let wants_times = fields.switch("return_timestamps")?.unwrap_or(true);
     let mut speech = Speech::read(&shared, fields)?;
+    // Without times in the answer, the field is one without an effect.
+    speech.options.word_times &= !wants_times;
     speech.ignore_events();
     speech.options.word_times = wants_times;
     let ignored = speech.ignored.clone();

@@ -174,6 +174,17 @@ async fn every_form_of_an_answer_names_ignored_fields() {
         let captions = post(&router, "/dev/captioned_speech", &body).await;
         assert_eq!(captions.header("x-orate-ignored"), "lang_code, stream_format");
     }
+    // Captions have times anyway, unless the request wants none.
+    for (times, ignored) in [(true, ""), (false, "word_timestamps")] {
+        let body = json!({ "stream": false, "word_timestamps": true, "return_timestamps": times });
+        let captions = post(&router, "/dev/captioned_speech", &request(body)).await;
+        assert_eq!((captions.status.as_u16(), captions.header("x-orate-ignored")), (200, ignored));
+        assert_eq!(captions.json()["timestamps"].is_array(), times);
+    }
+    let body = request(json!({ "word_timestamps": true, "items": [{}, { "stream_format": "sse" }] }));
+    let batch = post(&router, "/v1/audio/speech/batch", &body).await.json();
+    assert_eq!(batch["results"][0]["ignored"], json!(["word_timestamps"]));
+    assert_eq!(batch["results"][1]["ignored"], json!(["stream_format", "word_timestamps"]));
 }
 
 #[tokio::test]
