@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 use orate::Options;
 use orate_audio::{AudioFormat, EncoderSettings, encode, read_audio_bytes};
-use orate_server::Settings;
+use orate_server::{Keys, Settings};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tower::ServiceExt as _;
@@ -426,6 +426,69 @@ async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
             response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;
         assert!(end.is_err(), "a part is not taken for the whole");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_fits_any_queue() {
+    let [key, line] = Keys::generate("ada").expect("random numbers");
+    let keys = Keys::parse(&line).expect("a line");
+    let one_each = Settings { keys, max_per_key: Some(1), ..Settings::default() };
+    let names = ["One.", "Two of them.", "Three.", "Four.", "Five.", "Six."];
+    let items: Vec<Value> = names.iter().map(|name| json!({ "input": name })).collect();
+    let batch = request(json!({ "items": items })).to_string();
+    let batch = || {
+        let mut batch = posting("/v1/audio/speech/batch", &batch);
+        batch.headers_mut().insert("xi-api-key", key.parse().expect("a header"));
+        batch
+    };
+    let long = "This is a sentence that takes a while to speak. ".repeat(200);
+    let long = request(json!({ "input": long })).to_string();
+    for (settings, is_busy) in [(Settings { queue: 0, ..Settings::default() }, true), (one_each, false)] {
+        let server = server(settings);
+        let router = server.router();
+        // Another client has one of two threads, so the second text is refused at first.
+        let other = match is_busy {
+            true => Some(router.clone().oneshot(posting(SPEECH, &long)).await.expect("an answer")),
+            false => None,
+        };
+        let answer = in_time(send(&router, batch())).await.json();
+        assert_eq!((&answer["succeeded"], &answer["total"]), (&6.into(), &6.into()));
+        let results = answer["results"].as_array().expect("results");
+        assert!(results.iter().enumerate().all(|(i, result)| result["index"] == i));
+        let seconds = |i: usize| results[i]["audio_seconds"].as_f64().expect("a number");
+        assert!(seconds(1) > seconds(0) && seconds(1) > seconds(2), "results are in order");
+        if is_busy {
+            // A thread is free a moment after its answer is complete.
+            while server.in_flight() > 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let second = router.clone().oneshot(posting(SPEECH, &long)).await.expect("an answer");
+            let full = send(&router, batch()).await;
+            assert_eq!(full.error(), (503, "overloaded".to_owned(), None));
+            assert_eq!(full.header("retry-after"), "1");
+            drop(second);
+        }
+        drop(other);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_stops_a_batch() {
+    let server = server(Settings::default());
+    let long = "This is a sentence that takes a while to speak. ".repeat(50);
+    let batch = json!({ "model": "tts-1", "input": long, "items": vec![json!({}); 5] }).to_string();
+    let batch = tokio::spawn(server.router().oneshot(posting("/v1/audio/speech/batch", &batch)));
+    in_time(async {
+        while server.in_flight() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        batch.abort();
+        while server.in_flight() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(batch.await.expect_err("it was aborted").is_cancelled());
 }
 
 /// What takes longer never happens.
