@@ -78,6 +78,7 @@ pub async fn with_timestamps(
         all.characters.extend(part.characters.iter().map(|character| character.later(offset)));
         all.seconds += part.seconds;
     }
+    speech::set_header_lengths(&mut all.audio, aligned.header.as_deref());
     Ok(speech::naming(json_response(StatusCode::OK, &all.json()), &ignored))
 }
 
@@ -126,6 +127,8 @@ struct Aligned {
     aligner: Aligner,
     /// Whether the last part was returned.
     is_over: bool,
+    /// Header with true lengths, after the last part.
+    header: Option<Vec<u8>>,
 }
 
 impl Aligned {
@@ -133,7 +136,7 @@ impl Aligned {
         speech.options.word_times = true;
         let aligner = Aligner::new(speech.input.clone());
         let answer = Answer::begin(shared, speech, record).await.map_err(with_their_names)?;
-        Ok(Aligned { answer, aligner, is_over: false })
+        Ok(Aligned { answer, aligner, is_over: false, header: None })
     }
 
     async fn next(&mut self) -> Result<Option<Part>> {
@@ -147,8 +150,8 @@ impl Aligned {
                     return Ok(Some(Part { seconds: end - from, ..part }));
                 }
                 // What the encoder held back.
-                Some(Message::Done(_)) => {
-                    self.is_over = true;
+                Some(Message::Done(summary)) => {
+                    (self.is_over, self.header) = (true, summary.header);
                     return Ok(Some(part).filter(|part| !part.audio.is_empty()));
                 }
                 Some(Message::Failed(e)) => return Err(with_their_names(e)),

@@ -94,6 +94,11 @@ impl ApiError {
         ApiError { cause: None, ..self }
     }
 
+    /// Whether all places of the queue or of the key were taken.
+    pub fn is_refusal(&self) -> bool {
+        ["overloaded", "rate_limited"].contains(&self.code)
+    }
+
     fn kind(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "authentication_error",

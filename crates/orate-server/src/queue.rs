@@ -70,6 +70,11 @@ impl Queue {
         Ok(Ticket { shared: shared.clone(), number })
     }
 
+    /// Number of threads: jobs that run at once.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
     /// Jobs that run, and jobs that wait.
     pub fn counts(&self) -> [usize; 2] {
         let state = self.shared.lock();

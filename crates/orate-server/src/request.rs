@@ -137,10 +137,6 @@ impl Speech {
         }
         refuse_what_is_elsewhere(&mut fields)?;
         options.word_times = fields.switch("word_timestamps")?.unwrap_or(false);
-        if options.word_times && !is_sse {
-            let message = "times of words need `stream_format`: sse, or /dev/captioned_speech";
-            return Err(ApiError::field("unsupported_value", "word_timestamps", message));
-        }
         if fields.switch("raw")?.unwrap_or(false) {
             options.finish = Finish::NONE;
         }

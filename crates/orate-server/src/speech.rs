@@ -3,6 +3,7 @@
 use crate::error::{ApiError, Result, json_response};
 use crate::fields::Fields;
 use crate::gate::{Asked, Record, rounded};
+use crate::models::Model;
 use crate::request::{Speech, shared_fields};
 use crate::state::{KeyPlace, Shared};
 use crate::work::{self, Message, Running, Summary, lost};
@@ -12,22 +13,29 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
-use futures_util::stream::{FuturesOrdered, Stream, unfold};
+use futures_util::stream::{FuturesUnordered, Stream, unfold};
 use orate::{TimedMark, TimedWord, captions};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
 /// Pause after which a comment keeps proxies from closing a stream of events.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Pause after which a refused text of a batch tries again.
+const RETRY: Duration = Duration::from_millis(20);
 /// Texts of a batch.
 const MOST_ITEMS: usize = 32;
 
 /// `POST /v1/audio/speech`
 pub async fn speak(asked: Asked) -> Result<Response> {
     let speech = Speech::read(&asked.shared, asked.fields)?;
+    if speech.options.word_times && !speech.is_sse {
+        let message = "times of words need `stream_format`: sse, or /dev/captioned_speech";
+        return Err(ApiError::field("unsupported_value", "word_timestamps", message));
+    }
     answer(&asked.shared, speech, asked.record).await
 }
 
@@ -56,6 +64,7 @@ pub struct Answer {
     early: VecDeque<Message>,
     record: Record,
     _place: Option<KeyPlace>,
+    model: Arc<Model>,
     /// The text, if its words get times.
     input: String,
 }
@@ -66,40 +75,46 @@ impl Answer {
     /// # Errors
     /// The queue is full or too slow, or speaking failed.
     pub async fn begin(shared: &Arc<Shared>, speech: Speech, record: Record) -> Result<Answer> {
-        let begun = Self::begin_unlogged(shared, speech, &record).await;
+        note(shared, &speech, &record);
+        let begun = match Self::enter(shared, speech, &record) {
+            Ok(answer) => answer.first_audio(shared).await,
+            Err(e) => Err(e),
+        };
         if let Err(e) = &begun {
             record.set_status(e.status);
         }
         begun
     }
 
-    async fn begin_unlogged(shared: &Arc<Shared>, speech: Speech, record: &Record) -> Result<Answer> {
+    /// Takes a place of the key and one in the queue.
+    ///
+    /// # Errors
+    /// All are taken, or the encoder cannot be made.
+    fn enter(shared: &Arc<Shared>, speech: Speech, record: &Record) -> Result<Answer> {
         let place = shared.enter(record.key())?;
-        let model = speech.model.id.clone();
-        record.note("model", model.as_str());
-        record.note("voice", speech.voice.name());
-        record.note("characters", speech.input.chars().count());
-        if shared.settings.log_texts {
-            record.note("text", speech.input.as_str());
-        }
-        shared.metrics.accepted(&model, &speech.input);
-        let input = if speech.options.word_times { speech.input.clone() } else { String::new() };
+        let (model, input) = (speech.model.clone(), speech.input.clone());
+        let has_times = speech.options.word_times;
         let running = work::start(shared, speech, record.clone())?;
-        let mut answer =
-            Answer { running, early: VecDeque::new(), record: record.clone(), _place: place, input };
-        answer.running.started().await?;
+        shared.metrics.accepted(&model.id, &input);
+        let (early, input) = (VecDeque::new(), if has_times { input } else { String::new() });
+        Ok(Answer { running, early, record: record.clone(), _place: place, model, input })
+    }
+
+    /// Waits for a thread and the first audio.
+    async fn first_audio(mut self, shared: &Shared) -> Result<Answer> {
+        self.running.started().await?;
         loop {
-            match answer.running.next().await {
+            match self.running.next().await {
                 Some(Message::Audio(bytes)) => {
-                    let time = answer.record.begun().elapsed();
-                    shared.metrics.first_audio(&model, time);
-                    answer.record.note("first_audio", rounded(time.as_secs_f64()));
-                    answer.early.push_back(Message::Audio(bytes));
-                    return Ok(answer);
+                    let time = self.record.begun().elapsed();
+                    shared.metrics.first_audio(&self.model.id, time);
+                    self.record.note("first_audio", rounded(time.as_secs_f64()));
+                    self.early.push_back(Message::Audio(bytes));
+                    return Ok(self);
                 }
                 Some(Message::Started) => {}
                 Some(message @ Message::Words { .. }) => {
-                    answer.early.push_back(message);
+                    self.early.push_back(message);
                 }
                 Some(Message::Failed(e)) => return Err(e),
                 // Every format has a header, or the text has audio.
@@ -154,9 +169,7 @@ impl Answer {
             match self.next().await {
                 Some(Message::Audio(bytes)) => all.extend_from_slice(&bytes),
                 Some(Message::Done(summary)) => {
-                    if let Some(header) = &summary.header {
-                        all[..header.len()].copy_from_slice(header);
-                    }
+                    set_header_lengths(&mut all, summary.header.as_deref());
                     return Ok((all, summary));
                 }
                 Some(Message::Failed(e)) => return Err(e),
@@ -171,7 +184,7 @@ impl Answer {
         let events = unfold(Some(self), |answer| async {
             let mut answer = answer?;
             loop {
-                let Ok(message) = tokio::time::timeout(KEEP_ALIVE, answer.next()).await else {
+                let Ok(message) = timeout(KEEP_ALIVE, answer.next()).await else {
                     return Some((Ok::<_, io::Error>(": speaking\n\n".to_owned()), Some(answer)));
                 };
                 return match message {
@@ -207,6 +220,24 @@ impl Answer {
         streamed(headers);
         name_ignored(headers, ignored);
         response
+    }
+}
+
+/// Describes a text in the log.
+fn note(shared: &Shared, speech: &Speech, record: &Record) {
+    record.note("model", speech.model.id.as_str());
+    record.note("voice", speech.voice.name());
+    record.note("characters", speech.input.chars().count());
+    if shared.settings.log_texts {
+        record.note("text", speech.input.as_str());
+    }
+}
+
+/// Replaces the header of a stream, which leaves lengths open, in complete audio. Formats without such a header
+/// have no `header`.
+pub fn set_header_lengths(audio: &mut [u8], header: Option<&[u8]>) {
+    if let Some(header) = header {
+        audio[..header.len()].copy_from_slice(header);
     }
 }
 
@@ -285,7 +316,7 @@ fn of_summary(summary: &Summary) -> [(&'static str, String); 3] {
     ]
 }
 
-/// `POST /v1/audio/speech/batch`: several texts, each with a place in the queue.
+/// `POST /v1/audio/speech/batch`: several texts, which take places in the queue one after the other.
 pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Response> {
     shared.ready()?;
     let items = match fields.take("items") {
@@ -297,8 +328,11 @@ pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Respon
         Some(_) => return Err(ApiError::field("invalid_value", "items", "`items` is not a list")),
         None => return Err(ApiError::missing("items")),
     };
-    let of_item =
-        |item: &Value| item.get("input").and_then(Value::as_str).map_or(0, |text| text.chars().count());
+    let defaults = shared_fields(fields.rest());
+    let of_item = |item: &Value| {
+        let input = item.get("input").or(defaults.get("input")).and_then(Value::as_str);
+        input.map_or(0, |text| text.chars().count())
+    };
     let (all, most) = (items.iter().map(of_item).sum::<usize>(), shared.settings.max_input_chars);
     if all > most {
         // The answer is one object, so all audio is in memory at once.
@@ -306,9 +340,8 @@ pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Respon
         let error = ApiError::field("text_too_long", "items", message);
         return Err(error.with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
-    let defaults = shared_fields(fields.rest());
-    let work = items.into_iter().map(|item| one_of(&shared, item, &defaults, &record));
-    let spoken: Vec<Result<Value>> = work.collect::<FuturesOrdered<_>>().collect().await;
+    let speeches = items.into_iter().map(|item| of_batch(&shared, item, &defaults)).collect();
+    let spoken = speak_all(&shared, speeches, &record).await?;
     let (mut results, mut succeeded) = (vec![], 0);
     for (index, result) in spoken.into_iter().enumerate() {
         succeeded += usize::from(result.is_ok());
@@ -324,27 +357,96 @@ pub async fn batch(Asked { shared, record, mut fields }: Asked) -> Result<Respon
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-async fn one_of(
-    shared: &Arc<Shared>,
-    item: Value,
-    defaults: &Map<String, Value>,
-    record: &Record,
-) -> Result<Value> {
+/// Reads a text of a batch.
+fn of_batch(shared: &Shared, item: Value, defaults: &Map<String, Value>) -> Result<Speech> {
     let mut fields = Fields::of(item)?;
     fields.fill(defaults);
     let mut speech = Speech::read(shared, fields)?;
     speech.options.whole = true;
     speech.ignore_events();
-    let ignored = shortened(&speech.ignored);
-    let media_type = speech.encoding.format.media_type;
-    let (bytes, summary) = Answer::begin(shared, speech, record.clone()).await?.whole().await?;
+    Ok(speech)
+}
+
+/// Speaks the texts of a batch, at most as many at once as their model does. A text that finds no place waits
+/// until others of the batch end. If none runs, it waits for `queue_timeout` at most.
+///
+/// # Errors
+/// The first text finds no place, or none of them gets a thread in time: 429 or 503.
+async fn speak_all(
+    shared: &Arc<Shared>,
+    speeches: Vec<Result<Speech>>,
+    record: &Record,
+) -> Result<Vec<Result<Value>>> {
+    type Ended = Vec<(usize, Result<Value>)>;
+    let refusal = |ended: &Ended| {
+        let mut errors = ended.iter().filter_map(|(_, result)| result.as_ref().err());
+        errors.find(|e| e.is_refusal()).cloned()
+    };
+    let of_key = shared.settings.max_per_key.filter(|_| record.key().is_some()).unwrap_or(usize::MAX);
+    let (mut running, mut ended) = (FuturesUnordered::new(), Ended::new());
+    let (mut has_begun, mut last_ran) = (false, Instant::now());
+    for (index, speech) in speeches.into_iter().enumerate() {
+        let speech = match speech {
+            Ok(speech) => speech,
+            Err(e) => {
+                ended.push((index, Err(e)));
+                continue;
+            }
+        };
+        let most = speech.model.queue.threads().min(of_key).max(1);
+        while running.len() >= most {
+            ended.extend(running.next().await);
+            last_ran = Instant::now();
+        }
+        note(shared, &speech, record);
+        let entered = loop {
+            // Waiting again after a wait in vain would add up.
+            if let Some(e) = refusal(&ended) {
+                break Err(e);
+            }
+            let e = match Answer::enter(shared, speech.clone(), record) {
+                Err(e) if e.is_refusal() => e,
+                entered => break entered,
+            };
+            if !running.is_empty() {
+                if let Ok(one) = timeout(RETRY, running.next()).await {
+                    ended.extend(one);
+                }
+                last_ran = Instant::now();
+            } else if has_begun && last_ran.elapsed() < shared.settings.queue_timeout {
+                sleep(RETRY).await;
+            } else {
+                break Err(e);
+            }
+        };
+        match entered {
+            Ok(answer) => {
+                has_begun = true;
+                running.push(async move { (index, result_of(shared, &speech, answer).await) });
+            }
+            Err(e) => ended.push((index, Err(e))),
+        }
+    }
+    ended.extend(running.collect::<Ended>().await);
+    if let Some(e) = refusal(&ended)
+        && ended.iter().all(|(_, result)| result.is_err())
+    {
+        return Err(e);
+    }
+    ended.sort_by_key(|(index, _)| *index);
+    Ok(ended.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Waits for the audio of a text of a batch.
+async fn result_of(shared: &Shared, speech: &Speech, answer: Answer) -> Result<Value> {
+    let (bytes, summary) = answer.first_audio(shared).await?.whole().await?;
     let mut result = json!({
-        "status": "success", "audio_data": BASE64_STANDARD.encode(bytes), "media_type": media_type,
-        "usage": usage(&summary), "finish_reason": summary.finish_reason(),
-        "audio_seconds": summary.audio_seconds,
+        "status": "success", "audio_data": BASE64_STANDARD.encode(bytes),
+        "media_type": speech.encoding.format.media_type, "usage": usage(&summary),
+        "finish_reason": summary.finish_reason(), "audio_seconds": summary.audio_seconds,
     });
-    if !ignored.is_empty() {
-        result["ignored"] = ignored.into();
+    if !speech.ignored.is_empty() {
+        result["ignored"] = shortened(&speech.ignored).into();
     }
     Ok(result)
 }
@@ -353,6 +455,8 @@ async fn one_of(
 pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Response> {
     let wants_times = fields.switch("return_timestamps")?.unwrap_or(true);
     let mut speech = Speech::read(&shared, fields)?;
+    // Without times in the answer, the field is one without an effect.
+    speech.options.word_times &= !wants_times;
     speech.ignore_events();
     speech.options.word_times = wants_times;
     let ignored = speech.ignored.clone();
@@ -362,13 +466,14 @@ pub async fn captioned(Asked { shared, record, mut fields }: Asked) -> Result<Re
         let times = if wants_times { Value::Array(times) } else { Value::Null };
         json!({ "audio": BASE64_STANDARD.encode(audio), "audio_format": media_type, "timestamps": times })
     };
-    let mut captions = Captions { answer };
+    let mut captions = Captions { answer, header: None };
     if !is_streamed {
         let (mut all, mut times) = (vec![], vec![]);
         while let Some((audio, of_part)) = captions.next().await? {
             all.extend_from_slice(&audio);
             times.extend(of_part);
         }
+        set_header_lengths(&mut all, captions.header.as_deref());
         return Ok(naming(json_response(StatusCode::OK, &line(&all, times)), &ignored));
     }
     let lines = json_lines(unfold(Some(captions), move |captions| async move {
@@ -404,6 +509,8 @@ pub fn json_lines(values: impl Stream<Item = Result<Value>> + Send + 'static) ->
 /// Audio and times of an answer.
 struct Captions {
     answer: Answer,
+    /// Header with true lengths, after the end.
+    header: Option<Vec<u8>>,
 }
 
 impl Captions {
@@ -421,7 +528,10 @@ impl Captions {
                     };
                     return Ok(Some((Bytes::new(), words.iter().map(entry).collect())));
                 }
-                Some(Message::Done(_)) => return Ok(None),
+                Some(Message::Done(summary)) => {
+                    self.header = summary.header;
+                    return Ok(None);
+                }
                 Some(Message::Failed(e)) => return Err(e),
                 None => return Err(lost()),
                 Some(Message::Started) => {}

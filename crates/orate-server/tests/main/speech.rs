@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 use orate::Options;
 use orate_audio::{AudioFormat, EncoderSettings, encode, read_audio_bytes};
-use orate_server::Settings;
+use orate_server::{Keys, Settings};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tower::ServiceExt as _;
@@ -174,6 +174,17 @@ async fn every_form_of_an_answer_names_ignored_fields() {
         let captions = post(&router, "/dev/captioned_speech", &body).await;
         assert_eq!(captions.header("x-orate-ignored"), "lang_code, stream_format");
     }
+    // Captions have times anyway, unless the request wants none.
+    for (times, ignored) in [(true, ""), (false, "word_timestamps")] {
+        let body = json!({ "stream": false, "word_timestamps": true, "return_timestamps": times });
+        let captions = post(&router, "/dev/captioned_speech", &request(body)).await;
+        assert_eq!((captions.status.as_u16(), captions.header("x-orate-ignored")), (200, ignored));
+        assert_eq!(captions.json()["timestamps"].is_array(), times);
+    }
+    let body = request(json!({ "word_timestamps": true, "items": [{}, { "stream_format": "sse" }] }));
+    let batch = post(&router, "/v1/audio/speech/batch", &body).await.json();
+    assert_eq!(batch["results"][0]["ignored"], json!(["word_timestamps"]));
+    assert_eq!(batch["results"][1]["ignored"], json!(["stream_format", "word_timestamps"]));
 }
 
 #[tokio::test]
@@ -272,6 +283,10 @@ async fn a_batch_has_a_result_for_each_text() {
     assert_eq!(results[0]["audio_data"], BASE64_STANDARD.encode(alone.bytes));
     let long = json!({ "items": vec![json!({ "input": "a".repeat(9000) }); 3] });
     assert_eq!(post(&router, "/v1/audio/speech/batch", &long).await.error().1, "text_too_long");
+    // A text that items share counts once for each.
+    let shared = json!({ "input": "a".repeat(9000), "items": [{}, { "voice": "alloy" }, { "seed": 1 }] });
+    let shared = post(&router, "/v1/audio/speech/batch", &shared).await.error();
+    assert_eq!(shared, (413, "text_too_long".to_owned(), Some("items".to_owned())));
     for wrong in [json!({}), json!({ "items": [] }), json!({ "items": vec![json!({}); 33] })] {
         assert_eq!(post(&router, "/v1/audio/speech/batch", &wrong).await.status, 400);
     }
@@ -331,6 +346,21 @@ async fn captions_have_the_times_of_words() {
     assert!(
         lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && lines.lines().count() > 1
     );
+}
+
+#[tokio::test]
+async fn complete_audio_with_times_has_true_lengths() {
+    let router = router();
+    let body = request(json!({ "stream": false, "input": "Hello. There." }));
+    let captions = post(&router, "/dev/captioned_speech", &body).await.json();
+    let route = "/v1/text-to-speech/default/with-timestamps?output_format=wav_24000";
+    let aligned = post(&router, route, &json!({ "text": "Hello. There." })).await.json();
+    for audio in [&captions["audio"], &aligned["audio_base64"]] {
+        let wav = BASE64_STANDARD.decode(audio.as_str().expect("base64")).expect("base64");
+        let size = |at: usize| u32::from_le_bytes(wav[at..at + 4].try_into().expect("four bytes")) as usize;
+        assert_eq!((&wav[..4], &wav[36..40]), (&b"RIFF"[..], &b"data"[..]));
+        assert_eq!((size(4), size(40)), (wav.len() - 8, wav.len() - 44));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -396,6 +426,69 @@ async fn a_full_queue_is_an_error_and_a_slow_client_is_given_up() {
             response.into_body().into_data_stream().fold(Ok(()), |_, part| async { part.map(drop) }).await;
         assert!(end.is_err(), "a part is not taken for the whole");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_fits_any_queue() {
+    let [key, line] = Keys::generate("ada").expect("random numbers");
+    let keys = Keys::parse(&line).expect("a line");
+    let one_each = Settings { keys, max_per_key: Some(1), ..Settings::default() };
+    let names = ["One.", "Two of them.", "Three.", "Four.", "Five.", "Six."];
+    let items: Vec<Value> = names.iter().map(|name| json!({ "input": name })).collect();
+    let batch = request(json!({ "items": items })).to_string();
+    let batch = || {
+        let mut batch = posting("/v1/audio/speech/batch", &batch);
+        batch.headers_mut().insert("xi-api-key", key.parse().expect("a header"));
+        batch
+    };
+    let long = "This is a sentence that takes a while to speak. ".repeat(200);
+    let long = request(json!({ "input": long })).to_string();
+    for (settings, is_busy) in [(Settings { queue: 0, ..Settings::default() }, true), (one_each, false)] {
+        let server = server(settings);
+        let router = server.router();
+        // Another client has one of two threads, so the second text is refused at first.
+        let other = match is_busy {
+            true => Some(router.clone().oneshot(posting(SPEECH, &long)).await.expect("an answer")),
+            false => None,
+        };
+        let answer = in_time(send(&router, batch())).await.json();
+        assert_eq!((&answer["succeeded"], &answer["total"]), (&6.into(), &6.into()));
+        let results = answer["results"].as_array().expect("results");
+        assert!(results.iter().enumerate().all(|(i, result)| result["index"] == i));
+        let seconds = |i: usize| results[i]["audio_seconds"].as_f64().expect("a number");
+        assert!(seconds(1) > seconds(0) && seconds(1) > seconds(2), "results are in order");
+        if is_busy {
+            // A thread is free a moment after its answer is complete.
+            while server.in_flight() > 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let second = router.clone().oneshot(posting(SPEECH, &long)).await.expect("an answer");
+            let full = send(&router, batch()).await;
+            assert_eq!(full.error(), (503, "overloaded".to_owned(), None));
+            assert_eq!(full.header("retry-after"), "1");
+            drop(second);
+        }
+        drop(other);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_stops_a_batch() {
+    let server = server(Settings::default());
+    let long = "This is a sentence that takes a while to speak. ".repeat(50);
+    let batch = json!({ "model": "tts-1", "input": long, "items": vec![json!({}); 5] }).to_string();
+    let batch = tokio::spawn(server.router().oneshot(posting("/v1/audio/speech/batch", &batch)));
+    in_time(async {
+        while server.in_flight() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        batch.abort();
+        while server.in_flight() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(batch.await.expect_err("it was aborted").is_cancelled());
 }
 
 /// What takes longer never happens.
