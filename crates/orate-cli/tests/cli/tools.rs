@@ -424,6 +424,17 @@ fn bench_prints_what_comparisons_read() {
 }
 
 #[test]
+fn bench_of_streams_has_columns_for_what_the_model_makes() {
+    let model = tiny(2);
+    let args = ["bench", "--model", model.to_str().unwrap(), "--streams", "2", "--runs", "1"];
+    let run = Folder::new().orate(&args).ok();
+    let text = run.text();
+    let head = text.lines().find(|line| line.starts_with("streams")).expect("a table");
+    let columns: Vec<&str> = head.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
+    assert_eq!(columns, ["streams", "ms", "audio s/s", "first audio ms", "RTF"], "{text}");
+}
+
+#[test]
 fn bench_serves_texts_that_arrive_at_random() {
     let folder = Folder::new();
     folder.write("blank.txt", " \n\n");

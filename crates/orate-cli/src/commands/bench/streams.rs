@@ -8,6 +8,9 @@ use orate::{Engine, Options};
 use orate_tools::bench::{StreamsTimes, TEXT, median, speak_in_streams};
 use serde_json::{Value, json};
 
+/// Columns of the table that are about frames.
+const OF_FRAMES: [usize; 3] = [1, 3, 4];
+
 /// Medians of runs with `streams` streams.
 struct Speed {
     streams: usize,
@@ -111,7 +114,14 @@ pub fn run(args: &Args, engine: &Engine, options: &Options, streams: usize) -> a
         return print::json(&with(report, engine_json(engine)));
     }
     let head = ["streams", "frames", "ms", "frames/s", "of a stream", "audio s/s", "first audio ms", "RTF"];
-    let rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
+    let mut rows = [head.map(str::to_owned).to_vec(), one.row(), all.row()];
+    if all.frames == 0.0 {
+        // Models that make no frames one by one.
+        rows.iter_mut().for_each(|row| {
+            let mut column = 0..;
+            row.retain(|_| column.next().is_none_or(|i| !OF_FRAMES.contains(&i)));
+        });
+    }
     let memory = peak_rss_mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.1} MB"));
     print::out(&format!(
         "{}\n{}\n{}{}\n\n{}\nthroughput      {ratio:.2} times that of one stream\npeak memory     {memory}\n",
