@@ -417,7 +417,9 @@ mod tests {
                 }
                 jobs
             };
-            let meanwhile = || drop(done.fetch_add(1, Ordering::SeqCst));
+            let meanwhile = || {
+                done.fetch_add(1, Ordering::SeqCst);
+            };
             coalescer.call_meanwhile(None, (x, Patience::NONE), (9, ANY), run, meanwhile)
         };
         let call = &call;
