@@ -413,6 +413,11 @@ impl<'a> Reader<'a> {
         if let Some(first) = superscript(c) {
             return self.power(i, first);
         }
+        if self.ends_sentence_without_gap(i, c) {
+            self.keep();
+            let start = self.start(self.at);
+            return self.out.make(" ", start..start);
+        }
         match c {
             '-' | '\u{2212}' | '\u{2013}' | '\u{2010}' | '\u{2011}' => self.dash(c),
             '.' => self.dot(),
@@ -558,6 +563,23 @@ impl<'a> Reader<'a> {
         } else {
             self.say("dot", i + 1);
         }
+    }
+
+    /// Whether a mark ends a sentence and the next one follows without a space: `home.Then`, `Wow!Really?Yes`.
+    fn ends_sentence_without_gap(&self, i: usize, c: char) -> bool {
+        if !matches!(c, '.' | '!' | '?') || i == 0 || !self.is(i + 1, Kind::Word) {
+            return false;
+        }
+        let (before, next) = (self.text(i - 1), self.text(i + 1));
+        let is_word = self.is(i - 1, Kind::Word) && before.chars().nth(1).is_some();
+        if c != '.' {
+            return is_word || matches!(before, "!" | "?");
+        }
+        let mut letters = next.chars();
+        is_word
+            && before.ends_with(char::is_lowercase)
+            && letters.next().is_some_and(char::is_uppercase)
+            && letters.next().is_none_or(char::is_lowercase)
     }
 
     fn hash(&mut self, next_is_digit: bool, next_is_word: bool, attached: bool) {

@@ -45,6 +45,16 @@ fn ordinary_text_stays() {
 }
 
 #[test]
+fn sentences_without_a_space_between_them() {
+    check(&[
+        ("I went home.Then I slept.It was late.", "I went home. Then I slept. It was late."),
+        ("Wow!Wow!wow?Yes.I do.", "Wow! Wow! wow? Yes. I do."),
+        ("What?!No.", "What?! No."),
+        ("J.Smith met J.R.R.Tolkien", "J.Smith met J.R.R.Tolkien"),
+    ]);
+}
+
+#[test]
 fn plain_numbers() {
     check(&[
         ("0", "zero"),
@@ -454,7 +464,7 @@ fn addresses() {
         ("j.doe@mail.co.uk", "j dot doe at mail dot co dot U K"),
         ("(www.bbc.co.uk)", "(B B C dot co dot U K)"),
         ("Node.js", "Node dot J S"),
-        ("end.Next", "end.Next"),
+        ("end.Next", "end. Next"),
     ]);
 }
 
