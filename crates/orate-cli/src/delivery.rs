@@ -197,7 +197,7 @@ pub struct Speech {
     pieces: usize,
     pub characters: usize,
     /// Seconds of audio.
-    duration: f64,
+    pub duration: f64,
     /// Computing time in seconds.
     seconds: f64,
     first_audio_ms: f64,

@@ -125,12 +125,13 @@ impl Audio {
     /// WEBVTT
     #[pyo3(signature = (format="srt"))]
     fn captions(&self, py: Python<'_>, format: &str) -> Result<String> {
-        words::captions(py, &self.words, &self.marks, format)
+        words::captions(py, (&self.words, &self.marks), self.duration(py), format)
     }
 
     /// Writes captions in the format of the file's extension: .srt, .vtt or .json.
     fn write_captions(&self, py: Python<'_>, path: PathBuf) -> Result<()> {
-        let captions = words::captions(py, &self.words, &self.marks, &words::format_of(&path)?)?;
+        let captions =
+            words::captions(py, (&self.words, &self.marks), self.duration(py), &words::format_of(&path)?)?;
         Ok(py.detach(|| orate::write_output(path, captions.as_bytes())).map_err(orate::Error::from)?)
     }
 

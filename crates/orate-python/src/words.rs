@@ -174,8 +174,13 @@ impl Characters {
 /// Formats of captions.
 const FORMATS: [&str; 3] = ["srt", "vtt", "json"];
 
-/// Captions of words, and in JSON marks, in a format by name.
-pub fn captions(py: Python<'_>, words: &Py<PyTuple>, marks: &Py<PyTuple>, format: &str) -> Result<String> {
+/// Captions of words, and in JSON marks, for sound of `duration` seconds, in a format by name.
+pub fn captions(
+    py: Python<'_>,
+    (words, marks): (&Py<PyTuple>, &Py<PyTuple>),
+    duration: f64,
+    format: &str,
+) -> Result<String> {
     if !FORMATS.contains(&format) {
         let (got, allowed) = (format!("`{format}`"), format!("choose {}", FORMATS.join(", ")));
         return Err(orate::Error::Option { option: "format", got, allowed }.into());
@@ -189,12 +194,12 @@ pub fn captions(py: Python<'_>, words: &Py<PyTuple>, marks: &Py<PyTuple>, format
     let marks: Vec<Py<Mark>> = marks.bind(py).extract()?;
     let marks: Vec<TimedMark> = marks.iter().map(|mark| mark.get().timed()).collect();
     Ok(py.detach(|| match format {
-        "srt" => captions::srt(&words),
-        "vtt" => captions::vtt(&words),
+        "srt" => captions::srt(&words, duration),
+        "vtt" => captions::vtt(&words, duration),
         _ => {
             // Spans are in characters already: in this text, each is a byte.
             let characters = words.iter().map(|timed| timed.word.span.end).max().unwrap_or(0);
-            captions::json(&words, &marks, &" ".repeat(characters))
+            captions::json(&words, &marks, &" ".repeat(characters), duration)
         }
     }))
 }

@@ -2,7 +2,9 @@
 //!
 //! A cue has at most [`LINES`] lines of [`COLUMNS`] columns, where East Asian characters take two, and is
 //! shown for 1 to 7 seconds. It ends after a sentence if that is possible, else after a clause, else after a
-//! word. A cue is shown for less than a second only if the next one begins by then.
+//! word. A cue is shown for less than a second only if the next one begins, or the sound ends, by then.
+//!
+//! `duration` is that of the sound, in seconds. Without a known one, pass [`f64::INFINITY`].
 
 use crate::cjk::is_wide;
 use crate::is_invisible;
@@ -71,7 +73,7 @@ impl Source {
 pub struct Cue {
     /// When it appears, in milliseconds.
     pub start: u64,
-    /// When it disappears, in milliseconds. Not after the next cue appears.
+    /// When it disappears, in milliseconds. Not after the next cue appears or the sound ends.
     pub end: u64,
     /// One or two lines.
     pub lines: Vec<String>,
@@ -82,9 +84,9 @@ pub struct Cue {
 /// The format has no escapes and no comments. Signs that players take for markup are separated from what
 /// follows by an invisible character.
 #[must_use]
-pub fn srt(words: &[TimedWord]) -> String {
+pub fn srt(words: &[TimedWord], duration: f64) -> String {
     let mut out = String::new();
-    for (i, cue) in cues(words).iter().enumerate() {
+    for (i, cue) in cues(words, duration).iter().enumerate() {
         if i > 0 {
             out.push('\n');
         }
@@ -97,12 +99,12 @@ pub fn srt(words: &[TimedWord]) -> String {
 
 /// Writes WebVTT captions (`.vtt`). A note at the top says so if times are estimated.
 #[must_use]
-pub fn vtt(words: &[TimedWord]) -> String {
+pub fn vtt(words: &[TimedWord], duration: f64) -> String {
     let mut out = "WEBVTT\n".to_owned();
     if let Some(note) = note(words) {
         let _ = write!(out, "\nNOTE {note}\n");
     }
-    for cue in cues(words) {
+    for cue in cues(words, duration) {
         let text = cue.lines.join("\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let _ = write!(out, "\n{} --> {}\n{text}\n", clock(cue.start, '.'), clock(cue.end, '.'));
     }
@@ -135,8 +137,8 @@ pub fn mark_json(mark: &TimedMark) -> Value {
 /// `cues` as in the other formats; `marks` with their times if there are any; and a `note` if times are
 /// estimated.
 #[must_use]
-pub fn json(words: &[TimedWord], marks: &[TimedMark], input: &str) -> String {
-    let cues = cues(words).into_iter().map(|cue| {
+pub fn json(words: &[TimedWord], marks: &[TimedMark], input: &str, duration: f64) -> String {
+    let cues = cues(words, duration).into_iter().map(|cue| {
         json!({ "start": cue.start as f64 / 1000.0, "end": cue.end as f64 / 1000.0, "lines": cue.lines })
     });
     let mut all = json!({ "words": words_json(words, input), "cues": cues.collect::<Vec<_>>() });
@@ -202,8 +204,10 @@ struct Unit {
 
 /// Divides words into cues.
 #[must_use]
-pub fn cues(words: &[TimedWord]) -> Vec<Cue> {
+pub fn cues(words: &[TimedWord], duration: f64) -> Vec<Cue> {
     let units = units(words);
+    // Rounded down, so that no cue ends after the sound.
+    let sound = (duration * 1000.0) as u64;
     let mut rest = &units[..];
     let mut out: Vec<Cue> = Vec::new();
     while let Some(first) = rest.first() {
@@ -215,7 +219,7 @@ pub fn cues(words: &[TimedWord]) -> Vec<Cue> {
         if let Some(last) = out.last_mut() {
             last.end = last.end.min(start);
         }
-        let end = spoken.clamp(start + SHORTEST, start + LONGEST);
+        let end = spoken.clamp(start + SHORTEST, start + LONGEST).min(sound).max(start + 1);
         out.push(Cue { start, end, lines: lines(cue) });
     }
     out
@@ -372,7 +376,7 @@ mod tests {
     }
 
     fn shown(words: &[TimedWord]) -> Vec<String> {
-        let cues = cues(words);
+        let cues = cues(words, f64::INFINITY);
         check(&cues);
         cues.iter().map(|cue| cue.lines.join(" / ")).collect()
     }
@@ -411,7 +415,7 @@ mod tests {
     #[test]
     fn wide_characters_take_two_columns() {
         let text = "雨がやんだので、駅まで歩いて行くことにした。湯が沸いたらお茶にしようと思っている。";
-        let cues = cues(&timed(text));
+        let cues = cues(&timed(text), f64::INFINITY);
         check(&cues);
         assert_eq!(cues.iter().flat_map(|cue| &cue.lines).cloned().collect::<String>(), text);
         assert_eq!(columns("Ａ漢e\u{301}🙂"), 7);
@@ -428,8 +432,8 @@ mod tests {
                     (word.start, word.end) = (times[0], times[1]);
                 }
             }
-            check(&cues(&words));
-            assert!(serde_json::from_str::<Value>(&json(&words, &[], "")).is_ok());
+            check(&cues(&words, f64::INFINITY));
+            assert!(serde_json::from_str::<Value>(&json(&words, &[], "", 9.0)).is_ok());
         }
     }
 
@@ -437,7 +441,7 @@ mod tests {
     fn silence_ends_a_cue() {
         let mut words = timed("one two three");
         (words[2].start, words[2].end) = (9.0, 9.2);
-        let cues = cues(&words);
+        let cues = cues(&words, f64::INFINITY);
         assert_eq!(
             cues.iter().map(|cue| (cue.start, cue.end)).collect::<Vec<_>>(),
             [(0, 1000), (9000, 10000)]
@@ -445,26 +449,43 @@ mod tests {
     }
 
     #[test]
+    fn no_cue_ends_after_the_sound() {
+        let words = timed("x");
+        let shown =
+            |duration| cues(&words, duration).iter().map(|cue| (cue.start, cue.end)).collect::<Vec<_>>();
+        assert_eq!(shown(0.7356), [(0, 735)]);
+        assert_eq!(shown(2.0), [(0, 1000)]);
+        // Cues stay in order and visible, whatever the duration.
+        for duration in [0.0, -1.0, f64::NAN] {
+            assert_eq!(shown(duration), [(0, 1)]);
+        }
+        assert!(srt(&words, 0.7356).contains("00:00:00,000 --> 00:00:00,735"));
+        assert!(vtt(&words, 0.7356).contains("00:00:00.000 --> 00:00:00.735"));
+        let all: Value = serde_json::from_str(&json(&words, &[], "x", 0.7356)).expect("JSON");
+        assert_eq!(all["cues"][0]["end"], 0.735);
+    }
+
+    #[test]
     fn files() {
         let text = "é <b>Q&A</b> --> {\\an8} now.";
         let mut words = timed(text);
         assert_eq!(
-            srt(&words),
+            srt(&words, 9.0),
             "1\n00:00:00,000 --> 00:00:01,700\né <\u{2060}b>Q&A<\u{2060}/b> -> {\u{2060}\\an8} now.\n"
         );
         let escaped = "é &lt;b&gt;Q&amp;A&lt;/b&gt; --&gt; {\\an8} now.\n";
-        assert_eq!(vtt(&words), format!("WEBVTT\n\n00:00:00.000 --> 00:00:01.700\n{escaped}"));
+        assert_eq!(vtt(&words, 9.0), format!("WEBVTT\n\n00:00:00.000 --> 00:00:01.700\n{escaped}"));
         words[0].source = Source::Estimated;
-        assert!(vtt(&words).starts_with("WEBVTT\n\nNOTE words: estimated\n\n00:00"));
+        assert!(vtt(&words, 9.0).starts_with("WEBVTT\n\nNOTE words: estimated\n\n00:00"));
         let marks = [TimedMark { name: "a\"".to_owned(), time: 0.3004 }];
-        let all: Value = serde_json::from_str(&json(&words, &marks, text)).expect("JSON");
+        let all: Value = serde_json::from_str(&json(&words, &marks, text, 9.0)).expect("JSON");
         assert_eq!(all["marks"], json!([{ "mark": "a\"", "time": 0.3 }]));
-        assert!(!json(&words, &[], text).contains("marks"));
+        assert!(!json(&words, &[], text, 9.0).contains("marks"));
         assert_eq!(all["note"], "words: estimated");
         assert_eq!(all["words"][1]["span"], json!([2, 12]));
         assert_eq!(all["words"][1]["source"], "attention");
         assert_eq!((&all["words"][1]["start"], &all["cues"][0]["end"]), (&json!(0.3), &json!(1.7)));
-        assert_eq!((srt(&[]), vtt(&[])), (String::new(), "WEBVTT\n".to_owned()));
+        assert_eq!((srt(&[], 9.0), vtt(&[], 9.0)), (String::new(), "WEBVTT\n".to_owned()));
         assert_eq!(clock(3_723_004, '.'), "01:02:03.004");
     }
 }

@@ -83,7 +83,7 @@ fn hostile_texts_are_read() {
         let words = words::of(&text, 0..text.len(), Some(&made));
         assert!(words.iter().all(|word| text.get(word.span.clone()).is_some()));
         let timed = |word| TimedWord { word, start: 0.0, end: 0.1, source: Source::Estimated, piece: 0 };
-        let _ = captions::srt(&words.into_iter().map(timed).collect::<Vec<_>>());
+        let _ = captions::srt(&words.into_iter().map(timed).collect::<Vec<_>>(), 1.0);
         let _ = supertonic::normalize(&text);
         assert!(pieces::at_most(&text, 40).iter().all(|piece| piece.chars().count() <= 40));
         let _ = tokenizer.encode(&[Part::Control(&text), Part::Text(&text)]);

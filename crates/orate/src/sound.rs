@@ -2,6 +2,7 @@
 
 use crate::Result;
 use orate_audio::{Finish, Level, Leveler, Loudness, PieceEdges, PieceFinisher, gain_for};
+use std::borrow::Cow;
 
 /// A sound that is whole before it is heard has the gain that its beginning needs, of this many seconds. So
 /// the memory for it does not grow with the text.
@@ -22,8 +23,13 @@ pub(crate) struct Sound {
 enum Leveling {
     Off,
     On(Box<Leveler>),
-    /// Samples from which the gain will be measured.
-    Measuring(Vec<f32>, Loudness),
+    /// Samples from which the gain will be measured, without their volume. Each run of them has the volume
+    /// that begins with it.
+    Measuring {
+        held: Vec<f32>,
+        volumes: Vec<(usize, f32)>,
+        loudness: Loudness,
+    },
 }
 
 impl Sound {
@@ -34,7 +40,10 @@ impl Sound {
             None => Leveling::Off,
             Some(loudness) => {
                 let leveler = Leveler::new(&loudness, Level::Prior(usual), sample_rate)?;
-                if whole { Leveling::Measuring(vec![], loudness) } else { Leveling::On(Box::new(leveler)) }
+                match whole {
+                    true => Leveling::Measuring { held: vec![], volumes: vec![], loudness },
+                    false => Leveling::On(Box::new(leveler)),
+                }
             }
         };
         let finisher = PieceFinisher::new(finish, sample_rate)?;
@@ -73,18 +82,13 @@ impl Sound {
     /// Levels finished samples, and appends what can be heard to `out`.
     pub fn level(&mut self, samples: &[f32], out: &mut Vec<f32>) -> Result<()> {
         self.position += samples.len();
-        let louder: Vec<f32>;
-        let samples = match self.gain {
-            1.0 => samples,
-            gain => {
-                louder = samples.iter().map(|x| gain * x).collect();
-                &louder
-            }
-        };
         match &mut self.leveling {
-            Leveling::Off => out.extend_from_slice(samples),
-            Leveling::On(leveler) => leveler.push(samples, out),
-            Leveling::Measuring(held, _) => {
+            Leveling::Off => out.extend_from_slice(&with_gain(samples, self.gain)),
+            Leveling::On(leveler) => leveler.push(&with_gain(samples, self.gain), out),
+            Leveling::Measuring { held, volumes, .. } => {
+                if volumes.last().is_none_or(|(_, gain)| *gain != self.gain) {
+                    volumes.push((held.len(), self.gain));
+                }
                 held.extend_from_slice(samples);
                 if held.len() >= (MEASURED_SECONDS * self.sample_rate) as usize {
                     self.measure(out)?;
@@ -105,12 +109,22 @@ impl Sound {
 
     /// Ends measuring, if it goes on.
     fn measure(&mut self, out: &mut Vec<f32>) -> Result<()> {
-        if let Leveling::Measuring(held, loudness) = &self.leveling {
+        if let Leveling::Measuring { held, volumes, loudness } = &self.leveling {
             let gain = gain_for(held, self.sample_rate, loudness)?;
             let mut leveler = Leveler::new(loudness, Level::Fixed(gain), self.sample_rate)?;
-            leveler.push(held, out);
+            for (i, &(start, volume)) in volumes.iter().enumerate() {
+                let end = volumes.get(i + 1).map_or(held.len(), |(next, _)| *next);
+                leveler.push(&with_gain(&held[start..end], volume), out);
+            }
             self.leveling = Leveling::On(Box::new(leveler));
         }
         Ok(())
+    }
+}
+
+fn with_gain(samples: &[f32], gain: f32) -> Cow<'_, [f32]> {
+    match gain {
+        1.0 => samples.into(),
+        gain => samples.iter().map(|x| gain * x).collect(),
     }
 }

@@ -592,7 +592,7 @@ fn write_captions(path: &Path, folder: &WorkFolder, plan: &Plan) -> anyhow::Resu
         }));
         start += folder.length(unit).unwrap_or_default();
     }
-    Ok(say::write_captions(path, &all, &[], "")?)
+    Ok(say::write_captions(path, &all, &[], ("", start as f64 / rate))?)
 }
 
 /// Says that another run has completed the output.

@@ -141,11 +141,11 @@ impl Captions {
         }
     }
 
-    fn write(self, words: &[TimedWord], marks: &[TimedMark], text: &str) -> String {
+    fn write(self, words: &[TimedWord], marks: &[TimedMark], text: &str, duration: f64) -> String {
         match self {
-            Captions::Srt => captions::srt(words),
-            Captions::Vtt => captions::vtt(words),
-            Captions::Json => captions::json(words, marks, text),
+            Captions::Srt => captions::srt(words, duration),
+            Captions::Vtt => captions::vtt(words, duration),
+            Captions::Json => captions::json(words, marks, text, duration),
         }
     }
 }
@@ -222,7 +222,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let speech = delivery.write(stream, &warnings, &interrupt, speaking)?;
     if let Some(path) = &args.captions {
-        write_captions(path, &speech.words, &speech.marks, &text)?;
+        write_captions(path, &speech.words, &speech.marks, (&text, speech.duration))?;
     }
     let more = json!({
         "characters": speech.characters,
@@ -234,14 +234,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     delivery.report(&speech, &beginning, more)
 }
 
-/// Writes captions in the format that the extension names, for words and marks of `text`.
+/// Writes captions in the format that the extension names, for words and marks of a text, and for sound of
+/// `duration` seconds.
 pub fn write_captions(
     path: &Path,
     words: &[TimedWord],
     marks: &[TimedMark],
-    text: &str,
+    (text, duration): (&str, f64),
 ) -> orate::Result<()> {
-    let captions = Captions::of(path).map(|format| format.write(words, marks, text));
+    let captions = Captions::of(path).map(|format| format.write(words, marks, text, duration));
     Ok(write_output(path, captions.unwrap_or_default().as_bytes())?)
 }
 

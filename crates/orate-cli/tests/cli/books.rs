@@ -151,7 +151,10 @@ fn captions_are_of_the_whole_book() {
     };
     let line = second.lines().find(|line| line.contains(" --> ")).expect("times");
     let (start, end) = line.split_once(" --> ").expect("two times");
-    assert!(seconds(start) > 2.5 && seconds(end) <= json["duration_s"].as_f64().unwrap() + 1.0, "{times:?}");
+    assert!(
+        seconds(start) > 2.5 && seconds(end) <= json["duration_s"].as_f64().unwrap() + 0.001,
+        "{times:?}"
+    );
     assert_eq!(folder.files(), ["a.md", "a.srt", "a.wav"]);
 }
 

@@ -242,6 +242,17 @@ fn captions_are_of_the_text_as_it_was_typed() {
 }
 
 #[test]
+fn captions_end_with_the_sound() {
+    let folder = Folder::new();
+    let args = ["say", "x", "-o", "a.wav", "--captions", "a.json", "--json"];
+    let duration = folder.orate(&args).ok().json()["duration_s"].as_f64().expect("a number");
+    let all: serde_json::Value = serde_json::from_slice(&folder.read("a.json")).expect("JSON");
+    let end = all["cues"][0]["end"].as_f64().expect("a number");
+    // The duration is rounded to milliseconds.
+    assert!(duration < 1.0 && end <= duration + 0.001, "{end} of {duration} s");
+}
+
+#[test]
 fn markup_and_lexicons_change_what_is_said() {
     let folder = Folder::new();
     let duration = |more: &[&str]| {

@@ -4,7 +4,10 @@ use super::letters::{Spelled, is_spelled, spell, spell_with_s};
 use super::numbers::{cardinal, cardinal_digits, digits, make_ordinal};
 use super::tokens::{Kind, Token, Tokens, superscript, tokens, vulgar_fraction};
 use super::{Letters, Rules};
+use crate::pieces::ends_in_abbreviation;
 use crate::traced::Make;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
 
 /// Result of a rule: words to say, and the first token after those consumed.
 pub(super) type Found = Option<(String, usize)>;
@@ -320,18 +323,36 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A letter that is all of its line: `X` becomes `ex`. With most seeds, voices that never learned single
-    /// letters are silent there.
+    /// A letter that is all of its line or sentence: `X` becomes `ex`. With most seeds, voices that never
+    /// learned single letters are silent there.
     fn lone_letter(&self, i: usize) -> Found {
-        let letter = self.text(i);
-        if self.rules.letters != Letters::Names || letter.len() != 1 || !letter.is_ascii() {
+        let word = self.text(i);
+        let mut base = word.nfkd().filter(|c| !is_combining_mark(*c));
+        let letter = base.next().filter(char::is_ascii_alphabetic)?;
+        if self.rules.letters != Letters::Names || base.next().is_some() {
             return None;
         }
-        let ends_line = |j: &usize| self.text(*j).contains('\n');
+        let ends = |j: &usize| self.text(*j).contains('\n') || self.cuts_sentence(*j);
         let is_silent = |j: usize| matches!(self.tokens[j].kind, Kind::Space | Kind::Mark);
-        let before = (0..i).rev().take_while(|j| !ends_line(j));
-        let after = (i + 1..self.tokens.len()).take_while(|j| !ends_line(j));
-        (before.chain(after).all(is_silent)).then(|| (self.spell(letter), i + 1))
+        let before = (0..i).rev().take_while(|j| !ends(j));
+        let after = (i + 1..self.tokens.len()).take_while(|j| !ends(j));
+        if !before.chain(after).all(is_silent) {
+            return None;
+        }
+        // "Not me. I." ends in a word.
+        let is_word = matches!(word, "I" | "a" | "A") && self.text(i + 1) == ".";
+        let follows_sentence = (0..i).rev().find(ends).is_some_and(|j| self.cuts_sentence(j));
+        (!is_word || !follows_sentence).then(|| (self.spell(letter.encode_utf8(&mut [0; 4])), i + 1))
+    }
+
+    /// Whether pieces may be cut after token `i`.
+    fn cuts_sentence(&self, i: usize) -> bool {
+        let is_end = match self.text(i) {
+            "?" | "!" => true,
+            "." => !ends_in_abbreviation(&self.source[..self.tokens[i].end()]),
+            _ => false,
+        };
+        is_end && self.is(i + 1, Kind::Space)
     }
 
     fn acronym(&self, i: usize) -> Found {

@@ -411,10 +411,22 @@ fn acronyms() {
     let say = |letters, text| read_aloud_with(text, &Rules { letters, ..Rules::default() });
     assert_eq!(say(Letters::Names, "The FBI at 5 pm"), "The eff bee eye at five pee em");
     assert_eq!(say(Letters::Keep, "The FBI at 5 p.m. sharp"), "The FBI at five PM sharp");
-    // A letter alone on its line, and only such a one.
+    // A letter alone on its line or in its sentence, and only such a one.
     assert_eq!(say(Letters::Names, "X"), "ex");
     assert_eq!(say(Letters::Names, "\"a\"!\n(b)\n\nI am. I."), "\"ay\"!\n(bee)\n\nI am. I.");
-    assert_eq!(say(Letters::Names, "Plan B\n7 x\né"), "Plan B\nseven x\né");
+    assert_eq!(say(Letters::Names, "Plan B\n7 x\né"), "Plan B\nseven x\nee");
+    for (text, read) in [
+        ("Do you know plan A? B?", "Do you know plan A? bee?"),
+        ("Plan A! \"B\"?! Plan C. Go.", "Plan A! \"bee\"?! Plan C. Go."),
+        ("Is it B? C.", "Is it B? see."),
+        ("É! Go on. E\u{301}? Ａ", "ee! Go on. ee? ay"),
+        ("Who? I! A? Not I. Is it a? I am.", "Who? eye! ay? Not I. Is it a? I am."),
+        ("It was J. Smith. No.", "It was J. Smith. No."),
+        ("Is x + y! or Mr. X? Don't go.", "Is x plus y! or Mister X? Don't go."),
+        ("ß? ﬁ? 漢? æ!", "ß? ﬁ? 漢? æ!"),
+    ] {
+        assert_eq!(say(Letters::Names, text), read);
+    }
     assert_eq!(say(Letters::Spaced, "X"), "X");
 }
 

@@ -229,7 +229,7 @@ fn cues_are_in_order_and_fit() {
             TimedWord { word, start, end, source: Source::Estimated, piece: 0 }
         };
         let words: Vec<_> = words::of(&text, 0..text.len(), None).into_iter().map(timed).collect();
-        let cues = captions::cues(&words);
+        let cues = captions::cues(&words, f64::INFINITY);
         let mut end = 0;
         for cue in &cues {
             assert!(cue.start >= end && cue.end > cue.start && cue.end - cue.start <= 7000, "{cues:?}");
@@ -247,9 +247,9 @@ fn cues_are_in_order_and_fit() {
         let shown: String = cues.iter().flat_map(|cue| &cue.lines).map(|line| squeeze(line)).collect();
         let spoken: String = words.iter().map(|timed| squeeze(&timed.word.display)).collect();
         assert_eq!(shown, spoken, "{text:?}");
-        assert_eq!(captions::srt(&words).matches(" --> ").count(), cues.len());
-        assert_eq!(captions::vtt(&words).matches("-->").count(), cues.len());
-        assert!(captions::json(&words, &[], &text).starts_with('{'));
+        assert_eq!(captions::srt(&words, f64::INFINITY).matches(" --> ").count(), cues.len());
+        assert_eq!(captions::vtt(&words, f64::INFINITY).matches("-->").count(), cues.len());
+        assert!(captions::json(&words, &[], &text, f64::INFINITY).starts_with('{'));
     });
 }
 
@@ -263,7 +263,8 @@ fn long_texts_of_words_are_quick() {
         let words = words::of(&text, 0..text.len(), Some(&read));
         let timed = |word| TimedWord { word, start: 0.0, end: 0.0, source: Source::Aligner, piece: 0 };
         let words: Vec<_> = words.into_iter().map(timed).collect();
-        let count = captions::json(&words, &[], &text).len() + captions::srt(&words).len();
+        let count = captions::json(&words, &[], &text, f64::INFINITY).len()
+            + captions::srt(&words, f64::INFINITY).len();
         let parts = pieces::cut(&text, 100).len() + Traced::from(text.as_str()).pieces(100).len();
         let _ = english::speakable_pieces(&text, &Rules::default(), 100, plain);
         let seconds = start.elapsed().as_secs_f64();

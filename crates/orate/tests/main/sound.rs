@@ -60,6 +60,28 @@ fn sound_has_the_loudness_and_the_margins() {
 }
 
 #[test]
+fn volume_is_not_leveled_away() {
+    let engine = built_in(2);
+    let loudness = |ssml: &str, whole| {
+        let script = Script::ssml(ssml, None).expect("is SSML");
+        let options = Options { whole, ..Options::default() };
+        let stream = engine.stream_script(&script, &options, &engine.own_cast(&options));
+        let chunks: Vec<_> = stream.expect("can be spoken").map(|chunk| chunk.expect("spoken")).collect();
+        integrated_loudness(&samples(&chunks), 24_000).expect("a rate")
+    };
+    for whole in [true, false] {
+        let all = loudness("<speak><prosody volume='-24dB'>Hello one two.</prosody></speak>", whole);
+        assert!((all + 18.0 + 24.0).abs() < 0.5, "{all} LUFS, whole: {whole}");
+        let [some, none] = ["-24dB", "0dB"].map(|volume| {
+            let quiet = format!("<prosody volume='{volume}'>Hello one two.</prosody>");
+            loudness(&format!("<speak>Good morning, everybody. {quiet}</speak>"), whole)
+        });
+        // The gate of the meter leaves out the quiet part.
+        assert!((some - none).abs() < 2.0, "{some} and {none} LUFS, whole: {whole}");
+    }
+}
+
+#[test]
 fn raw_sound_is_that_of_the_model() {
     let engine = built_in(2);
     let text = "First one.\n\nThen another.";
