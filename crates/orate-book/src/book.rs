@@ -127,6 +127,9 @@ pub fn parse(path: &Path, bytes: Vec<u8>, format: BookFormat) -> Result<Book, Bo
         }
         let text = decode_text(bytes, "convert it first, for example with `iconv -f LATIN1 -t UTF-8`")
             .map_err(|e| damaged(e.to_string()))?;
+        if text.contains('\0') {
+            return Err(damaged("not a text file: it contains NUL characters".to_owned()));
+        }
         match format {
             BookFormat::Html => crate::html::read(&text, crate::html::Syntax::of(&text)).into_book(),
             BookFormat::Markdown => crate::markdown::read(&text),

@@ -55,12 +55,17 @@ fn decode(name: &str, reader: impl Read) -> anyhow::Result<String> {
     if bytes.len() as u64 > MOST_BYTES {
         bail!("{name}: more than {} MiB of text; split it and speak the parts", MOST_BYTES >> 20);
     }
-    let is_utf16 = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
-    if !is_utf16 && bytes.contains(&0) {
+    let has_mark =
+        [&b"\xff\xfe"[..], b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| bytes.starts_with(mark));
+    if !has_mark && bytes.contains(&0) {
         bail!("{name}: not a text file: it contains NUL bytes");
     }
     let fix = "convert it first, for example with `iconv -f LATIN1 -t UTF-8`";
-    decode_text(bytes, fix).map_err(|e| anyhow!("{name}: {e}"))
+    let text = decode_text(bytes, fix).map_err(|e| anyhow!("{name}: {e}"))?;
+    if text.contains('\0') {
+        bail!("{name}: not a text file: it contains NUL characters");
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -94,6 +99,17 @@ mod tests {
         for binary in [&b"\x7fELF\0\xff"[..], b"H\0i\0"] {
             let error = decode("x", binary).unwrap_err().to_string();
             assert_eq!(error, "x: not a text file: it contains NUL bytes");
+        }
+        for utf32 in [b"\xff\xfe\0\0H\0\0\0", b"\0\0\xfe\xff\0\0\0H"] {
+            let error = decode("x", &utf32[..]).unwrap_err().to_string();
+            assert!(
+                error.contains("byte order mark of UTF-32") && error.contains("iconv -f UTF-32"),
+                "{error}"
+            );
+        }
+        for nul in [b"\xff\xfeH\0\0\0i\0", b"\xfe\xff\0H\0\0\0i"] {
+            let error = decode("x", &nul[..]).unwrap_err().to_string();
+            assert_eq!(error, "x: not a text file: it contains NUL characters");
         }
         let error = decode("x", io::repeat(b'a')).unwrap_err().to_string();
         assert!(error.contains("more than 64 MiB"), "{error}");

@@ -5,9 +5,17 @@ use crate::TextError;
 /// Decodes a text: UTF-8, or UTF-16 after the byte order mark of that. The mark is dropped.
 ///
 /// # Errors
-/// A byte is not of the encoding. `fix` says what to do about texts without the mark of UTF-16.
+/// A byte is not of the encoding, or the text has the byte order mark of UTF-32. `fix` says what to do about
+/// texts without the mark of UTF-16.
 pub fn decode_text(bytes: Vec<u8>, fix: &str) -> Result<String, TextError> {
     match &*bytes {
+        // Before UTF-16, whose mark begins alike.
+        [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => Err(TextError::Encoding {
+            encoding: "UTF-8 or UTF-16",
+            problem: "byte order mark of UTF-32".to_owned(),
+            offset: 0,
+            fix: "convert it first, for example with `iconv -f UTF-32 -t UTF-8`".to_owned(),
+        }),
         [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
         [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
         _ => match String::from_utf8(bytes) {
@@ -81,6 +89,14 @@ mod tests {
                 "not UTF-16 text: unpaired surrogate 0xdc00 at offset 6; the",
             ),
             (b"\xff\xfeH\0i", "not UTF-16 text: single byte 0x69 at offset 4; the file"),
+            (
+                b"\xff\xfe\0\0H\0\0\0",
+                "not UTF-8 or UTF-16 text: byte order mark of UTF-32 at offset 0; convert",
+            ),
+            (
+                b"\0\0\xfe\xff\0\0\0H",
+                "not UTF-8 or UTF-16 text: byte order mark of UTF-32 at offset 0; convert",
+            ),
         ] {
             let e = decoded(bytes).unwrap_err();
             assert!(e.starts_with(problem), "{e}");

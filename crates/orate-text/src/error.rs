@@ -66,7 +66,7 @@ pub enum TextError {
     /// A text is neither UTF-8 nor UTF-16.
     #[error("not {encoding} text: {problem} at offset {offset}; {}", one_line(fix))]
     Encoding {
-        /// What it seemed to be: UTF-8 or UTF-16.
+        /// What it should be: UTF-8, UTF-16 or one of both.
         encoding: &'static str,
         /// What is wrong.
         problem: String,

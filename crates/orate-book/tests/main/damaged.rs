@@ -17,10 +17,17 @@ fn errors_say_what_and_where() {
         ("META-INF/container.xml", CONTAINER),
         ("OEBPS/content.opf", &package("3.0", &["a.xhtml"], "")),
     ]);
-    let cases: [(&str, &[u8], &str); 9] = [
+    let cases: [(&str, &[u8], &str); 12] = [
         ("a.epub", b"not a zip", "a.epub: not an EPUB file, or a damaged one"),
         ("a.epub", &zip(&[("a", "b")]), "a.epub: not an EPUB file, or a damaged one"),
         ("a.epub", &missing_page, "a.xhtml"),
+        ("a.txt", b"\xff\xfea\0\0\0b\0", "a.txt: not a text file: it contains NUL characters"),
+        ("a.md", b"a\0b\0", "a.md: not a text file: it contains NUL characters"),
+        (
+            "a.txt",
+            b"\xff\xfe\0\0a\0\0\0",
+            "a.txt: not UTF-8 or UTF-16 text: byte order mark of UTF-32 at offset 0;",
+        ),
         ("a.html", b"caf\xe9", "a.html: not UTF-8 text: byte 0xe9 at offset 3; convert it first"),
         ("a.txt", b"\xff\xfea\0\0\xdcb\0", "a.txt: not UTF-16 text: unpaired surrogate 0xdc00 at offset 4;"),
         (

@@ -201,7 +201,7 @@ impl Files {
         let talking = match t3 {
             None => None,
             Some((t3_path, weights)) => {
-                let (config, kind) = t3_config(t3_path, &*weights)?;
+                let (config, kind) = t3_config(t3_path, &*weights, None)?;
                 variant = kind;
                 let text = Text::open(&SmallFiles::of_folder(folder), variant)?;
                 agree(t3_path, &config, &text)?;
@@ -356,10 +356,19 @@ pub(super) fn agree(path: &Path, config: &T3Config, text: &Text) -> Result<(), M
     }
 }
 
-pub(super) fn t3_config(path: &Path, weights: &dyn WeightSource) -> Result<(T3Config, Variant), ModelError> {
+/// Sizes and variant of a T3. `recorded` is the name of the variant in the file's metadata. Turbo and Nano
+/// have the same tensors: without metadata, the file's name decides.
+pub(super) fn t3_config(
+    path: &Path,
+    weights: &dyn WeightSource,
+    recorded: Option<&str>,
+) -> Result<(T3Config, Variant), ModelError> {
     let config = T3Config::of(weights).map_err(|e| content(path, e))?;
     let name = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let is_nano = name.contains("nano");
+    let is_nano = match [Variant::Nano, Variant::Turbo].into_iter().find(|v| Some(v.name()) == recorded) {
+        Some(variant) => variant == Variant::Nano,
+        None => name.contains("nano"),
+    };
     let variant = match weights.contains("tfmr.wpe.weight") {
         true if is_nano => Variant::Nano,
         true => Variant::Turbo,

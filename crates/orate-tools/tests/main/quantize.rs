@@ -56,6 +56,23 @@ fn one_file_speaks_as_its_folder() {
     }
 }
 
+/// A file keeps the variant of its model, whatever its name says.
+#[test]
+fn variants_are_read_from_content() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (variant, name, model) in [
+        ("nano", "a1.gguf", "Nano"),
+        ("turbo", "turbo-not-nano.gguf", "Turbo"),
+        ("mtl", "nano.gguf", "Multi"),
+    ] {
+        let [source, file] = [variant, name].map(|name| folder.path().join(name));
+        write_chatterbox(&source, variant, "tiny").expect("writable");
+        quantize(FAMILIES, &source, DType::Q8_0, None, &file).expect("writes");
+        let kind = open(&file).model().files().describe().kind;
+        assert!(kind.contains(model), "{variant}: {kind}");
+    }
+}
+
 fn look() -> Look {
     Look {
         codec: None,

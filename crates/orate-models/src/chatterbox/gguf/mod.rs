@@ -35,6 +35,8 @@ const NUMBERED: [(&str, &str); 10] = [
 
 /// Epsilon of batch norms, to which scale and shift are turned back.
 const EPS: f32 = 1e-5;
+/// Key of the variant's name in files of `orate quantize`.
+const VARIANT: &str = "orate.variant";
 /// Most parts that are counted.
 const MOST: usize = 1000;
 
@@ -184,7 +186,8 @@ fn assemble(
     let talking = match texts {
         None => None,
         Some(texts) => {
-            let (config, kind) = files::t3_config(&main.path, &lens)?;
+            let recorded = main.file.string(VARIANT).ok();
+            let (config, kind) = files::t3_config(&main.path, &lens, recorded)?;
             variant = kind;
             let text = Text::open(&texts, variant)?;
             files::agree(&main.path, &config, &text)?;
@@ -408,7 +411,7 @@ pub fn packing(model: &Files) -> Result<Packing, ModelError> {
             false => "s3gen",
         },
         weights: model.weights.names().into_iter().filter(is_read).map(str::to_owned).collect(),
-        keys: vec![("orate.variant", model.variant.name().into())],
+        keys: vec![(VARIANT, model.variant.name().into())],
         is_turned: |name| name.starts_with("tfmr.h.") && name.contains(".c_") && name.ends_with(".weight"),
     })
 }
