@@ -233,8 +233,8 @@ fn note(shared: &Shared, speech: &Speech, record: &Record) {
     }
 }
 
-/// Replaces the header of a stream, which leaves lengths open, in complete audio. Formats without such a header
-/// have no `header`.
+/// Replaces the header of a stream, which leaves lengths open, in complete audio. Formats without such a
+/// header have no `header`.
 pub fn set_header_lengths(audio: &mut [u8], header: Option<&[u8]>) {
     if let Some(header) = header {
         audio[..header.len()].copy_from_slice(header);

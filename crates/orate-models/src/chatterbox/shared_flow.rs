@@ -201,8 +201,8 @@ impl Flows {
         Ok(kept.counters())
     }
 
-    /// Makes the plan of the vocoder for callers with this part, which speech of a new length needs: while the
-    /// device is at work. If that fails, who runs it will say so.
+    /// Makes the plan of the vocoder for callers with this part, which speech of a new length needs, while
+    /// the device is at work. If that fails, who runs it will say so.
     fn make_plan(&self, callers: usize, part: &Range<usize>) {
         drop(self.plans.get(shared_vocoder::plan_of(callers, part), false));
     }

@@ -586,7 +586,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a mark ends a sentence and the next one follows without a space: `home.Then`, `Wow!Really?Yes`.
+    /// Whether a mark ends a sentence and the next one follows without a space: `home.Then`, `Wow!Really?`.
     fn ends_sentence_without_gap(&self, i: usize, c: char) -> bool {
         if !matches!(c, '.' | '!' | '?') || i == 0 || !self.is(i + 1, Kind::Word) {
             return false;

@@ -19,8 +19,8 @@ struct Limits {
     blocks: usize,
 }
 
-/// For utterances one by one: 14 kB each, or 9 kB as nine windows show it. The number of blocks kept for reuse
-/// varies by about forty.
+/// For utterances one by one: 14 kB each, or 9 kB as nine windows show it. The number of blocks kept for
+/// reuse varies by about forty.
 const ONE_BY_ONE: Limits = Limits { growth: 0.7, later: 2.0, blocks: 100 };
 
 /// The devices of `ORATE_TEST_DEVICES`, such as `cpu,cuda:0,vulkan:0`; without it the CPU.
