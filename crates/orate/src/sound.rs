@@ -2,7 +2,6 @@
 
 use crate::Result;
 use orate_audio::{Finish, Level, Leveler, Loudness, PieceEdges, PieceFinisher, gain_for};
-use std::borrow::Cow;
 
 /// A sound that is whole before it is heard has the gain that its beginning needs, of this many seconds. So
 /// the memory for it does not grow with the text.
@@ -83,8 +82,8 @@ impl Sound {
     pub fn level(&mut self, samples: &[f32], out: &mut Vec<f32>) -> Result<()> {
         self.position += samples.len();
         match &mut self.leveling {
-            Leveling::Off => out.extend_from_slice(&with_gain(samples, self.gain)),
-            Leveling::On(leveler) => leveler.push(&with_gain(samples, self.gain), out),
+            Leveling::Off => out.extend(samples.iter().map(|x| self.gain * x)),
+            Leveling::On(leveler) => leveler.push_at(samples, self.gain, out),
             Leveling::Measuring { held, volumes, .. } => {
                 if volumes.last().is_none_or(|(_, gain)| *gain != self.gain) {
                     volumes.push((held.len(), self.gain));
@@ -114,17 +113,10 @@ impl Sound {
             let mut leveler = Leveler::new(loudness, Level::Fixed(gain), self.sample_rate)?;
             for (i, &(start, volume)) in volumes.iter().enumerate() {
                 let end = volumes.get(i + 1).map_or(held.len(), |(next, _)| *next);
-                leveler.push(&with_gain(&held[start..end], volume), out);
+                leveler.push_at(&held[start..end], volume, out);
             }
             self.leveling = Leveling::On(Box::new(leveler));
         }
         Ok(())
-    }
-}
-
-fn with_gain(samples: &[f32], gain: f32) -> Cow<'_, [f32]> {
-    match gain {
-        1.0 => samples.into(),
-        gain => samples.iter().map(|x| gain * x).collect(),
     }
 }

@@ -83,11 +83,19 @@ impl Leveler {
 
     /// Takes samples. Appends those whose gain is certain.
     pub fn push(&mut self, samples: &[f32], out: &mut Vec<f32>) {
+        self.push_at(samples, 1.0, out);
+    }
+
+    /// The same for samples that are to be quieter or louder than the rest by a factor, which a gain that
+    /// follows the sound does not make up for.
+    pub fn push_at(&mut self, samples: &[f32], volume: f32, out: &mut Vec<f32>) {
         for samples in samples.chunks(BLOCK) {
             self.block.clear();
             match &mut self.gain {
-                Gain::Fixed(gain) => self.block.extend(samples.iter().map(|x| apply(*gain, *x))),
-                Gain::Following(gain) => self.block.extend(samples.iter().map(|&x| apply(gain.next(x), x))),
+                Gain::Fixed(gain) => self.block.extend(samples.iter().map(|x| apply(volume * *gain, *x))),
+                Gain::Following(gain) => {
+                    self.block.extend(samples.iter().map(|&x| apply(volume * gain.next(x), x)));
+                }
             }
             self.limiter.push(&self.block, out);
         }

@@ -131,6 +131,20 @@ fn without_peaks_samples_are_only_multiplied() {
     }
 }
 
+/// What is to be quiet stays so, however the gain is found.
+#[test]
+fn volume_is_not_made_up_for() {
+    let (rate, loudness) = (24_000, Loudness::default());
+    let sound = speech(rate, 20.0, 0.1);
+    for start in [Level::Fixed(3.0), Level::Prior(-30.0)] {
+        let want = level(&loudness, start, rate, &sound);
+        let (mut leveler, mut out) = (Leveler::new(&loudness, start, rate).unwrap(), vec![]);
+        leveler.push_at(&sound, 0.1, &mut out);
+        leveler.finish(&mut out);
+        assert!(out.iter().zip(&want).all(|(y, x)| (y - 0.1 * x).abs() < 1e-6), "{start:?}");
+    }
+}
+
 #[test]
 fn a_peak_lowers_the_gain_shortly_and_smoothly() {
     let rate = 48_000;
