@@ -27,7 +27,7 @@ async fn listening(server: &Server) -> (SocketAddr, oneshot::Sender<()>) {
     let server = server.clone();
     tokio::spawn(async move {
         let end = async { drop(ended.await) };
-        serve(&server, Listener::Tcp(listener), end, Duration::from_secs(5)).await;
+        serve(&server, Listener::Tcp(listener), end, Duration::from_secs(60)).await;
     });
     (address, end)
 }
