@@ -207,3 +207,21 @@ fn shortened(message: String) -> String {
         None => message,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What clients are not told, the log is.
+    #[test]
+    fn failures_of_the_server_have_a_cause() {
+        for kind in [ErrorKind::System, ErrorKind::InvalidModel] {
+            let error = of_kind(kind, "/srv/voices: read-only".to_owned(), false);
+            assert!(error.status == 500 && !error.message.contains("/srv"), "{error:?}");
+            assert!(error.message.ends_with("the server's log has the reason"), "{error:?}");
+            assert_eq!(error.cause(), Some("/srv/voices: read-only"));
+            assert_eq!(error.logged().cause(), None);
+        }
+        assert_eq!(of_kind(ErrorKind::InvalidInput, "too short".to_owned(), false).cause(), None);
+    }
+}

@@ -211,7 +211,7 @@ impl Omni {
                 return Err(ApiError::field("invalid_value", "word_timestamps", e));
             }
         };
-        if config.get("ssml") == Some(&Value::Bool(true)) {
+        if ["ssml", "enable_ssml_parsing"].iter().any(|name| config.get(*name) == Some(&Value::Bool(true))) {
             return Err(markup());
         }
         config.entry("model").or_insert_with(|| "orate".into());

@@ -75,6 +75,13 @@ async fn pages_of_other_origins_are_refused_by_default() {
         let answer = send(&open, with("/v1/models", &[("origin", origin)])).await;
         assert_eq!(answer.header("access-control-allow-origin"), allowed);
     }
+    // OpenAI's client sends headers of its own.
+    let preflight = Request::options("/v1/audio/speech")
+        .header("origin", "http://good.example")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "authorization,x-stainless-os");
+    let answer = send(&open, preflight.body(Body::empty()).expect("a request")).await;
+    assert_eq!(answer.header("access-control-allow-headers"), "authorization,x-stainless-os");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,6 +136,25 @@ async fn answers_repeat_little_of_a_request_and_metrics_nothing() {
     let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("text");
     assert!(metrics.contains("orate_characters_total{model=\"orate-default\"} 10"), "{metrics}");
     assert!(!metrics.contains("Marmalade") && !metrics.contains("nova") && !metrics.contains("xxx"));
+}
+
+/// A request for which no thread is free in time is not one whose client has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn waits_in_vain_are_counted_apart() {
+    let queue_timeout = std::time::Duration::from_secs(1);
+    let router = server(Settings { queue_timeout, ..Settings::default() }).router();
+    let body = |text: &str| json!({ "model": "tts-1", "input": text, "response_format": "pcm" }).to_string();
+    let long = body(&"This is a sentence that takes a while to speak. ".repeat(400));
+    // Answers that nobody reads hold both threads.
+    let held = [(); 2].map(|()| router.clone().oneshot(posting("/v1/audio/speech", &long)));
+    let [first, second] = held;
+    let held = (first.await.expect("an answer"), second.await.expect("an answer"));
+    let refused = send(&router, posting("/v1/audio/speech", &body("Hello."))).await;
+    assert_eq!((refused.error().0, refused.error().1.as_str()), (503, "overloaded"));
+    let metrics = String::from_utf8(get(&router, "/metrics").await.bytes).expect("UTF-8");
+    assert!(metrics.contains("orate_cancelled_total{reason=\"queue\"} 1"), "{metrics}");
+    assert!(!metrics.contains("reason=\"client\""), "{metrics}");
+    drop(held);
 }
 
 /// Each name of a metric is kept for good.
