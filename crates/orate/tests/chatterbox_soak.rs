@@ -22,7 +22,7 @@ const OF_EACH: usize = 30;
 /// many as a CPU; `OTHERS` are measured.
 const FIRST: usize = 300;
 const FIRST_ON_A_GPU: usize = 3000;
-const OTHERS: usize = 450;
+const OTHERS: usize = 1000;
 
 /// Most codes of a piece.
 const CODES: usize = 60;

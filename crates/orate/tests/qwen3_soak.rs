@@ -22,14 +22,14 @@ const OF_EACH: usize = 50;
 
 /// Utterances spoken one at a time after that: `FIRST` compile the last plans, `OTHERS` are measured.
 const FIRST: usize = 200;
-const OTHERS: usize = 250;
+const OTHERS: usize = 1000;
 
 /// Concurrent callers that join, leave and cancel at random. The first rounds create memories of all sizes
 /// and are not judged. Memory is measured after each round, when all callers have left.
 const CROWD: usize = 24;
 const FIRST_ROUNDS: usize = 20;
-const ROUNDS: usize = 12;
-const ROUNDS_OF_WINDOW: usize = 3;
+const ROUNDS: usize = 20;
+const ROUNDS_OF_WINDOW: usize = 2;
 
 struct Voices {
     engine: Engine,
@@ -134,7 +134,7 @@ fn crowd(device: DeviceChoice) {
         v.engine.speak("The first is the last.", &o).expect("speaks")
     };
     let wanted = first();
-    // In the judged rounds some 3,000, on a CPU some 900.
+    // In the judged rounds some 5,000, on a CPU some 1,400.
     let of_each = if device == DeviceChoice::Cpu { 3 } else { 11 };
     let (mut ends, mut uses) = (vec![], vec![]);
     for round in 0..FIRST_ROUNDS + ROUNDS {
