@@ -164,7 +164,7 @@ void orate_cancel_token_free(orate_cancel_token *token);
 // Speaks a text of any length, and returns all of its audio.
 //
 // Options are "voice" (a name of orate_voice_name(), a mix such as F1:0.7+M1:0.3 where the model has that,
-// or a kept voice), "language" (a code such as en), "seed" (another one gives another reading), "silence"
+// or a kept voice), "language" (en, pt-BR, english), "seed" (another one gives another reading), "silence"
 // (seconds between pieces of text), "raw" (true: the model's own sound, without trimming and set
 // loudness), "tags" or "ssml" (true: the text has markup), and those of orate_options(). `cancel` may be
 // NULL.

@@ -11,6 +11,7 @@ mod error;
 mod files;
 pub mod gguf;
 pub mod hooks;
+mod language;
 mod loader;
 mod model;
 mod options;
@@ -21,6 +22,7 @@ pub mod supertonic;
 mod voice;
 
 pub use error::{ErrorKind, ModelError};
+pub use language::language;
 pub use loader::{Loader, format_of};
 pub use model::{
     Chunk, Chunks, Cloning, Conversion, Description, Facts, Family, FinishReason, Footprint, Lap, Laps,

@@ -30,22 +30,6 @@ const OTHER_NAMES: [(&str, &str); 4] = [
     ("cfg_scale", "cfg_weight"),
 ];
 
-/// Codes of English language names, which vLLM-Omni's clients send.
-const LANGUAGES: [(&str, &str); 12] = [
-    ("english", "en"),
-    ("chinese", "zh"),
-    ("japanese", "ja"),
-    ("korean", "ko"),
-    ("german", "de"),
-    ("french", "fr"),
-    ("russian", "ru"),
-    ("portuguese", "pt"),
-    ("spanish", "es"),
-    ("italian", "it"),
-    ("dutch", "nl"),
-    ("polish", "pl"),
-];
-
 /// What to speak, and how the answer is sent.
 #[derive(Clone)]
 pub struct Speech {
@@ -122,7 +106,7 @@ impl Speech {
         let mut options = voice.set(Options::default());
         options.whole = !is_streamed;
         options.seed = fields.whole("seed")?.unwrap_or(0);
-        options.language = language(&model, &mut fields)?;
+        options.language = language(&mut fields)?;
         if let Some(silence) = fields.number("silence")? {
             options.silence = silence as f32;
         }
@@ -202,20 +186,11 @@ fn check_input(input: &str, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The language of a request, as the model names it.
-fn language(model: &Model, fields: &mut Fields) -> Result<Option<String>> {
-    let Some(asked) = fields.text("language")? else { return Ok(None) };
-    let asked = asked.trim();
-    check_word("language", asked)?;
-    if asked.is_empty() || asked.eq_ignore_ascii_case("auto") {
-        return Ok(None);
-    }
-    let is_known = |name: &str| model.languages.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let code = LANGUAGES.iter().find(|(name, _)| name.eq_ignore_ascii_case(asked)).map(|(_, code)| *code);
-    match code {
-        Some(code) if !is_known(asked) && is_known(code) => Ok(Some(code.to_owned())),
-        _ => Ok(Some(asked.to_owned())),
-    }
+/// The language of a request.
+fn language(fields: &mut Fields) -> Result<Option<String>> {
+    let asked = fields.text("language")?;
+    asked.iter().try_for_each(|name| check_word("language", name))?;
+    Ok(asked)
 }
 
 /// Sets the speed, a factor on the model's default. 1 changes nothing, also for models without the option.

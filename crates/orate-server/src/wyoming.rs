@@ -16,7 +16,7 @@ use crate::state::Shared;
 use crate::voices;
 use crate::work::{Message, lost};
 use axum::http::StatusCode;
-use orate::{Sentence, TextSession};
+use orate::{Sentence, TextSession, languages};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::sync::Arc;
@@ -235,10 +235,10 @@ impl Speaker {
         if let Some(voice) = voice {
             fields["voice"] = voice.into();
         }
-        // Languages come as en_US; the model gets only those that it knows.
-        let code = self.language.as_deref().and_then(|l| l.split(['_', '-']).next());
-        if let Some(code) = code.filter(|code| model.languages.iter().any(|known| known == code)) {
-            fields["language"] = code.into();
+        // The language of the assistant, which the model may not know.
+        let known: Vec<&str> = model.languages.iter().map(String::as_str).collect();
+        if let Some(language) = self.language.as_deref().and_then(|asked| languages::find(asked, &known)) {
+            fields["language"] = language.into();
         }
         let mut speech = Speech::read(shared, Fields::of(fields)?)?;
         speech.options.first_piece = sentence.index;
@@ -311,7 +311,8 @@ fn info(shared: &Shared) -> Value {
         }
         let languages = match model.languages.as_slice() {
             [] => vec!["en".to_owned()],
-            known => known.to_vec(),
+            // Home Assistant knows codes, not names.
+            known => known.iter().map(|name| languages::code(name).unwrap_or_else(|| name.clone())).collect(),
         };
         let voice = |name: String| {
             json!({

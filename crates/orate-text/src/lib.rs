@@ -5,6 +5,7 @@
 //! - [`words`] lists the words that captions show, and [`captions`] writes SRT, WebVTT and JSON.
 //! - [`Script`] divides a text with SSML or tags into segments of one voice and rate. [`Lexicon`] has
 //!   spellings of a user's words.
+//! - [`languages`] finds what a model calls the language that people name by code, tag or English name.
 //! - [`decode_text`] decodes text files: UTF-8 and UTF-16.
 //! - [`TextSession`] cuts sentences off a text that arrives in parts.
 //! - [`supertonic`] is the exact front end of the Supertonic 1, 2 and 3 models: normalization, language tags,
@@ -41,6 +42,7 @@ mod encoding;
 pub mod english;
 mod error;
 mod invisible;
+pub mod languages;
 mod lexicon;
 pub mod pieces;
 pub mod qwen;

@@ -47,7 +47,8 @@ pub struct Segment {
     pub text: Traced,
     /// Name of the voice; `None` for that of the request.
     pub voice: Option<String>,
-    /// Code of the language in lowercase, such as `en`; `None` for that of the request.
+    /// Code of the language in lowercase, such as `en`, or `auto` for the model's choice; `None` for that of
+    /// the request.
     pub language: Option<String>,
     /// Factor on the usual rate, 0.25 to 4.
     pub rate: f32,
@@ -384,11 +385,4 @@ fn seconds(text: &str) -> Option<f32> {
 fn decimal(text: &str) -> Option<f32> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b"+-.".contains(&b));
     text.parse().ok().filter(|_| is_plain)
-}
-
-/// The code of a language without its region: `en` of `en-US`.
-fn language(code: &str) -> Option<String> {
-    let code = code.split(['-', '_']).next().unwrap_or_default();
-    let is_code = (2..=8).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphabetic());
-    is_code.then(|| code.to_ascii_lowercase())
 }

@@ -51,7 +51,7 @@ export interface SpeechOptions {
    * file of a style.
    */
   voice?: string | Bytes;
-  /** Language code such as `en`. */
+  /** Code, tag or English name of a language: `en`, `pt-BR`, `english`. */
   language?: string;
   /** Another seed gives another reading. Default: 0. */
   seed?: number;

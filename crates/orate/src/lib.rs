@@ -50,7 +50,7 @@ pub use orate_models::{
 pub use orate_text::words::{Pause, Word};
 pub use orate_text::{
     Lexicon, Script, Segment, Sentence, Source, TextError, TextSession, TimedMark, TimedWord, Traced,
-    captions, decode_text,
+    captions, decode_text, languages,
 };
 pub use precision::{MOST_PROBED_ERROR, Probe, Probes};
 pub use script::Speaker;

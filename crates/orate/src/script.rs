@@ -82,9 +82,7 @@ impl Engine {
 /// Adds language and rate of a segment to its speaker's options.
 fn with_style(mut speaker: Speaker, segment: &Segment, warnings: &mut Vec<String>) -> Result<Speaker> {
     if let Some(language) = &segment.language {
-        // Models know languages, not regions.
-        let code = language.split(['-', '_']).next().unwrap_or(language);
-        speaker.options.language = Some(code.to_owned());
+        speaker.options.language = Some(language.clone());
     }
     if segment.rate == 1.0 {
         return Ok(speaker);

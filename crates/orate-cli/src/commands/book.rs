@@ -435,8 +435,7 @@ fn options(args: &say::Args, engine: &Engine, book: &Book, interrupt: &Interrupt
         return Err(UsageError(format!("--file: {problem}")).into());
     }
     if let (None, Some(language)) = (lang, &book.language) {
-        let code = language.split(['-', '_']).next().unwrap_or(language).to_ascii_lowercase();
-        let asked = Options { language: Some(code), ..options.clone() };
+        let asked = Options { language: Some(language.clone()), ..options.clone() };
         match engine.stream("1", &asked) {
             Ok(_) => options = asked,
             // Another option is wrong, which the texts of the book will report.

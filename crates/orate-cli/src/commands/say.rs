@@ -68,7 +68,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Speech")]
 pub struct SpeechArgs {
-    /// Language, such as en or english [default: the model's own]
+    /// Language: en, pt-BR, english, auto [default: the model's own]
     #[arg(long, short, value_name = "LANGUAGE")]
     pub lang: Option<String>,
 

@@ -107,12 +107,7 @@ impl Text {
         language: Option<&str>,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<i32>, ModelError> {
-        if let Some(name) = language
-            && !self.languages().iter().any(|known| known.eq_ignore_ascii_case(name))
-        {
-            let known = self.languages().iter().map(|code| (*code).to_owned()).collect();
-            return Err(ModelError::UnknownLanguage { name: name.to_owned(), known });
-        }
+        let language = crate::language(language, self.languages())?;
         let mut warn = |warning: String| {
             if !warnings.contains(&warning) {
                 warnings.push(warning);

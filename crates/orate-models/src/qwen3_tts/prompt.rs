@@ -21,6 +21,7 @@
 use super::config::{Config, Dialect, TalkerConfig, Variant};
 use super::row_ids::{RowIds, RowKind};
 use crate::ModelError;
+use orate_text::languages;
 use orate_text::qwen::{Part, QwenTokenizer};
 use std::slice::ChunksExact;
 
@@ -74,8 +75,7 @@ pub struct Request<'a> {
     pub text: &'a str,
     /// Who speaks.
     pub speaker: Speaker<'a>,
-    /// A language of the model, such as `english`, or its code, such as `en`, in any case. With `None` or
-    /// `auto` the model decides.
+    /// A language of the model, as [`crate::language`] reads it. With `None` or `auto` the model decides.
     pub language: Option<&'a str>,
     /// A description of the manner, or of the voice.
     pub instruct: Option<&'a str>,
@@ -111,19 +111,6 @@ const AFTER_TEXT: (&str, usize) = ("<|im_end|>\n<|im_start|>assistant\n", 5);
 /// What follows a transcript, likewise.
 const AFTER_TRANSCRIPT: (&str, usize) = ("<|im_end|>\n", 2);
 const AUTO: &str = "auto";
-/// Codes of languages (ISO 639-1), and their names in models.
-const CODES: [(&str, &str); 10] = [
-    ("de", "german"),
-    ("en", "english"),
-    ("es", "spanish"),
-    ("fr", "french"),
-    ("it", "italian"),
-    ("ja", "japanese"),
-    ("ko", "korean"),
-    ("pt", "portuguese"),
-    ("ru", "russian"),
-    ("zh", "chinese"),
-];
 
 impl Prompt {
     /// Frames after which speech of this text is runaway generation.
@@ -281,20 +268,13 @@ fn named(c: &Config, name: &str) -> Result<(u32, Option<u32>), ModelError> {
 
 /// Id of the language to speak. A speaker's dialect takes the place of Chinese, and of no language.
 fn language(c: &Config, asked: Option<&str>, dialect: Option<u32>) -> Result<Option<u32>, ModelError> {
-    let asked = asked.unwrap_or(AUTO).to_lowercase();
-    let asked = CODES.iter().find(|(code, _)| *code == asked).map_or(asked, |(_, name)| (*name).to_owned());
-    if let Some(dialect) = dialect.filter(|_| asked == AUTO || asked == "chinese") {
+    let known: Vec<&str> = [AUTO].into_iter().chain(c.languages()).collect();
+    let language = crate::language(asked, &known)?;
+    let is_chinese = |name: &str| languages::code(name).as_deref() == Some("zh");
+    if let Some(dialect) = dialect.filter(|_| language.is_none_or(is_chinese)) {
         return Ok(Some(dialect));
     }
-    if asked == AUTO {
-        return Ok(None);
-    }
-    if !c.languages().iter().any(|known| known.to_lowercase() == asked) {
-        let known = [AUTO].into_iter().chain(c.languages()).map(str::to_owned).collect();
-        return Err(ModelError::UnknownLanguage { name: asked, known });
-    }
-    let ids = &c.talker_config.codec_language_id;
-    Ok(ids.iter().find(|(known, _)| known.to_lowercase() == asked).map(|(_, id)| *id))
+    Ok(language.and_then(|name| c.talker_config.codec_language_id.get(name)).copied())
 }
 
 /// Tokens of the role and of a text, which `end` follows with `after` tokens.

@@ -64,16 +64,14 @@ impl Files {
         language: Option<&str>,
         own: &Own,
     ) -> Result<Vec<Piece>, ModelError> {
-        let lang = language.or(version.default_language());
-        if let (Version::V1, Some(other)) = (version, lang.filter(|l| !matches!(*l, "" | "en"))) {
-            return Err(ModelError::Option {
-                option: "language",
-                got: other.to_owned(),
-                allowed: "Supertonic 1 speaks English (`en`) only; versions 2 and 3 know more".to_owned(),
-            });
-        }
-        // An unknown language is an error for texts without pieces too.
-        supertonic::prepare("", version, lang)?;
+        let lang = match version {
+            Version::V1 => {
+                english_only(language, "Supertonic 1 speaks English (`en`) only; versions 2 and 3 know more")?
+            }
+            Version::V2 => crate::language(language, version.languages())?,
+            Version::V3 => crate::language(language, &[version.languages(), &["na"]].concat())?,
+        };
+        let lang = lang.or(version.default_language());
         let read = own.read_numbers.unwrap_or(false) && matches!(lang, None | Some("en" | "na"));
         let text = if read { english::read(text).after(text) } else { text.clone() };
         let unknown = if own.skip_unknown == Some(true) { Unknown::Skip } else { Unknown::Refuse };
@@ -95,14 +93,10 @@ impl Files {
 
     /// Voices of this project know letters and a few marks. Everything else is written out first.
     fn own_pieces(&self, text: &Traced, language: Option<&str>, own: &Own) -> Result<Vec<Piece>, ModelError> {
-        if let Some(lang) = language.filter(|l| *l != "en") {
-            return Err(ModelError::Option {
-                option: "language",
-                got: lang.to_owned(),
-                allowed: "this voice speaks English (`en`) only; use an official model folder with --model"
-                    .to_owned(),
-            });
-        }
+        english_only(
+            language,
+            "this voice speaks English (`en`) only; use an official model folder with --model",
+        )?;
         let knows = |c: char| self.indexer.knows(c);
         let max_chars = self.config.max_chars.unwrap_or(MAX_CHARS);
         let cut = |text: &str| -> Result<Vec<Traced>, TextError> {
@@ -127,4 +121,13 @@ impl Files {
         let pieces = sentences.filter(|text| is_speakable(text));
         pieces.map(|text| Ok(Piece { ids: self.indexer.encode(&text, Unknown::Skip)?, text })).collect()
     }
+}
+
+/// The language of a model that has English only; `allowed` says so.
+fn english_only(language: Option<&str>, allowed: &str) -> Result<Option<&'static str>, ModelError> {
+    crate::language(language, &["en"]).map_err(|_| ModelError::Option {
+        option: "language",
+        got: language.unwrap_or_default().to_owned(),
+        allowed: allowed.to_owned(),
+    })
 }

@@ -245,6 +245,10 @@ async fn wrong_requests_are_named() {
         (json!({ "tags": true, "input": "[pause:x] Hi" }), error(400, "invalid_value", "input")),
         (json!({ "tags": true, "input": "[voice:nobody] Hi" }), error(400, "voice_not_found", "voice")),
     ];
+    for language in ["en-US", "English", "EN", "auto", ""] {
+        let answer = post(&router, SPEECH, &request(json!({ "language": language }))).await;
+        assert_eq!(answer.status, 200, "{language}");
+    }
     for (more, want) in cases {
         let shown = more.to_string().chars().take(60).collect::<String>();
         assert_eq!(post(&router, SPEECH, &request(more)).await.error(), want, "{shown}");

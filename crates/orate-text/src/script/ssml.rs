@@ -1,8 +1,8 @@
 //! SSML: a subset of Speech Synthesis Markup Language 1.1, <https://www.w3.org/TR/speech-synthesis11/>.
 
-use super::{RATES, Script, Style, Writer, decimal, language, malformed, seconds};
-use crate::TextError;
+use super::{RATES, Script, Style, Writer, decimal, malformed, seconds};
 use crate::english::say_as;
+use crate::{TextError, languages};
 use orate_files::quoted;
 use roxmltree::{Document, Error, Node, NodeId, NodeType, ParsingOptions};
 use std::ops::Range;
@@ -141,7 +141,7 @@ impl Reader<'_> {
             return Ok(());
         }
         if let Some(code) = node.attribute((XML, "lang")) {
-            self.writer.style.language = match language(code.trim()) {
+            self.writer.style.language = match languages::code(code) {
                 Some(code) => Some(code),
                 None if code.trim().is_empty() => None,
                 None => {
@@ -193,7 +193,8 @@ impl Reader<'_> {
 
     fn say_as(&mut self, text: &str, kind: &str, format: &str) -> Option<String> {
         let language = self.writer.style.language.as_deref().or(self.language);
-        let is_english = language.is_none_or(|code| super::language(code).as_deref() == Some("en"));
+        let is_english = language
+            .is_none_or(|name| languages::is_auto(name) || languages::code(name).as_deref() == Some("en"));
         let said = match kind {
             "characters" | "spell-out" | "cardinal" | "ordinal" | "date" if !is_english => {
                 self.writer.warn("`say-as` is supported for English only; its text is spoken".to_owned());

@@ -1,7 +1,7 @@
 //! Plain tags: `[pause:1.5s]`, `[voice:NAME]`, `[rate:1.1]`, `[lang:de]`.
 
-use super::{RATES, Script, Writer, decimal, language, malformed, seconds};
-use crate::TextError;
+use super::{RATES, Script, Writer, decimal, malformed, seconds};
+use crate::{TextError, languages};
 use std::ops::Range;
 
 /// Most bytes of a tag.
@@ -80,9 +80,9 @@ fn apply(writer: &mut Writer<'_>, at: usize, name: Name, value: &str) -> Result<
             Some(rate) => writer.style.rate = rate,
             None => return error("rate", "write 0.25 to 4, as in `[rate:1.1]`"),
         },
-        Name::Lang => match language(value) {
+        Name::Lang => match languages::code(value) {
             Some(code) => writer.style.language = Some(code),
-            None => return error("language", "write the code of a language, as in `[lang:de]`"),
+            None => return error("language", "write a language, as in `[lang:de]` or `[lang:german]`"),
         },
     }
     Ok(())

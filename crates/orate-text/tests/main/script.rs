@@ -324,6 +324,7 @@ const TAGGED: &[(&str, &str)] = &[
     ("one [rate:1.1]two [rate:1]three", "one | two {rate=1.1} | three"),
     ("un[rate:1]do", "undo"),
     ("[lang:de-DE]Hallo [lang:en]you", "Hallo {lang=de} | you {lang=en}"),
+    ("[lang:Portuguese]Oi [lang:ENG]you", "Oi {lang=pt} | you {lang=en}"),
     ("[Voice: Ann Lee ]hi", "hi {voice=Ann Lee}"),
     ("[laugh] ok [sigh", "[laugh] ok [sigh"),
     ("a[0] [pause] [voice] [x:y] [[pause:1s]]", "a[0] [pause] [voice] [x:y] [ {pause=1} | ]"),

@@ -500,6 +500,12 @@ fn what_cannot_be_spoken_is_refused() {
         Request { language: Some("klingon"), ..base },
         "unknown language `klingon`; this model has: auto ",
     );
+    let rows = |language| model.prompt(&Request { language, ..base }).expect("a known language").rows;
+    assert_ne!(rows(Some("english")), rows(None));
+    for (name, others) in [("english", ["EN", "en-GB"]), ("chinese", ["zh-Hans", "Mandarin"])] {
+        assert!(others.iter().all(|other| rows(Some(other)) == rows(Some(name))), "{name}");
+    }
+    assert!([Some("Auto"), Some("")].into_iter().all(|auto| rows(auto) == rows(None)));
     refused(Request { speaker: Speaker::XVector(&x_vector[1..]), ..base }, "it has 63 values");
     let silent = [f32::NAN; 64];
     refused(Request { speaker: Speaker::XVector(&silent), ..base }, "finite numbers");

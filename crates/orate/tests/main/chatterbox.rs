@@ -156,7 +156,15 @@ fn languages_belong_to_the_multilingual_model() {
         let options = Options { language: Some(code.to_owned()), ..few_codes(20) };
         multilingual.speak("Bonjour.", &options).expect("speaks").samples
     };
-    assert!(speak("fr") != speak("de"));
+    let french = speak("fr");
+    assert!(french != speak("de"));
+    for other in ["FR", "fr-CA", "French", "fra"] {
+        assert!(speak(other) == french, "{other}");
+    }
+    let usual = english.speak("Hello.", &few_codes(2)).expect("speaks").samples;
+    for same in ["en-US", "ENGLISH", "auto"] {
+        assert!(english.speak("Hello.", &language(same)).expect("speaks").samples == usual, "{same}");
+    }
 }
 
 #[test]

@@ -265,11 +265,44 @@ fn options_out_of_range_are_refused_before_speaking() {
             let e = refused_voice(&engine, voice);
             assert!(voice.is_empty() || e.contains(voice.split(':').next().expect("a name")), "{voice}: {e}");
         }
-        for language in ["xx", "english", "EN"] {
+        for language in ["xx", "xx-US", "en US"] {
             let language = Some(language.to_owned());
             let e = refused(&engine, "Hello.", Options { language, ..raw() });
             assert!(e.contains("language") && e.contains("en"), "{e}");
         }
+    }
+}
+
+#[test]
+fn languages_are_known_by_code_tag_and_name() {
+    let samples = |engine: &Engine, language: Option<&str>| {
+        let options = Options { language: language.map(str::to_owned), ..raw() };
+        engine.speak("Hola.", &options).unwrap_or_else(|e| panic!("{language:?}: {e}")).samples
+    };
+    let model = tiny("tiny");
+    let [usual, spanish] = [None, Some("es")].map(|language| samples(&model, language));
+    assert!(usual != spanish);
+    for language in ["ES", "es-MX", "es_ES.UTF-8", "Spanish", "spa"] {
+        assert!(samples(&model, Some(language)) == spanish, "{language}");
+    }
+    for language in ["en", "English", "auto", ""] {
+        assert!(samples(&model, Some(language)) == usual, "{language}");
+    }
+    for engine in [built_in(1), tiny("tiny1")] {
+        let usual = samples(&engine, None);
+        for language in ["EN", "english", "en-US", "AUTO"] {
+            assert!(samples(&engine, Some(language)) == usual, "{language}");
+        }
+    }
+    // Markup goes the same way.
+    let script = |text: &str| {
+        let script = orate::Script::ssml(text, None).expect("SSML");
+        let stream = model.stream_script(&script, &raw(), &model.own_cast(&raw())).expect("speaks");
+        stream.flat_map(|chunk| chunk.expect("a chunk").samples).collect::<Vec<f32>>()
+    };
+    for language in ["es-MX", "Spanish", "SPA"] {
+        let spoken = script(&format!("<speak xml:lang='{language}'>Hola.</speak>"));
+        assert!(spoken == spanish, "{language}");
     }
     let german = Options { language: Some("de".to_owned()), ..raw() };
     assert!(refused(&built_in(1), "Hallo.", german.clone()).contains("English"));
