@@ -44,6 +44,7 @@ mod error;
 mod invisible;
 pub mod languages;
 mod lexicon;
+mod pictures;
 pub mod pieces;
 pub mod qwen;
 pub mod script;

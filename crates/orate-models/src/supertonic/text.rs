@@ -74,6 +74,7 @@ impl Files {
         let lang = lang.or(version.default_language());
         let read = own.read_numbers.unwrap_or(false) && matches!(lang, None | Some("en" | "na"));
         let text = if read { english::read(text).after(text) } else { text.clone() };
+        let text = self.indexer.without_pictures(&text).after(&text);
         let unknown = if own.skip_unknown == Some(true) { Unknown::Skip } else { Unknown::Refuse };
         if unknown == Unknown::Refuse {
             let characters = self.indexer.unsupported(&text);

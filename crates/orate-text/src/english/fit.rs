@@ -7,8 +7,8 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use super::{Rules, read_with};
+use crate::pictures::is_picture;
 use crate::pieces::place;
-use crate::supertonic::is_emoji;
 use crate::traced::Make;
 use crate::{TextError, Traced, is_invisible};
 
@@ -16,7 +16,7 @@ use crate::{TextError, Traced, is_invisible};
 ///
 /// Characters for which `is_known` returns true stay. Others are folded: accents are removed (`é` to `e`),
 /// `ß` and `æ` are written out, curly quotes and dashes become plain ones, brackets become commas. Emoji,
-/// invisible characters and opening Spanish marks are dropped. Run [`read_aloud`](super::read_aloud) first,
+/// invisible characters and opening Spanish marks are dropped; between letters, an emoji becomes a space. Run [`read_aloud`](super::read_aloud) first,
 /// so that digits and signs are already words.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub fn fit(text: &str, is_known: impl Fn(char) -> bool) -> Result<Traced, Vec<ch
 }
 
 fn fit_into<O: Make>(out: O, text: &str, is_known: impl Fn(char) -> bool) -> Result<O, Vec<char>> {
-    let mut fit = Fit { out, at: 0..0, pause: None, is_known };
+    let mut fit = Fit { out, at: 0..0, pause: None, picture: None, is_known };
     let mut missing = BTreeSet::new();
     let mut pictures = BTreeSet::new();
     for (i, c) in text.char_indices() {
@@ -54,6 +54,8 @@ fn fit_into<O: Make>(out: O, text: &str, is_known: impl Fn(char) -> bool) -> Res
             fit.push(c, true);
         } else if is_picture(c) {
             pictures.insert(c);
+            let start = fit.picture.take().map_or(i, |picture| picture.start);
+            fit.picture = fit.out.text().ends_with(char::is_alphanumeric).then_some(start..fit.at.end);
         } else if !is_silent(c) && !fit.fold(c) {
             missing.insert(c);
         }
@@ -79,6 +81,8 @@ struct Fit<O, F> {
     at: Range<usize>,
     /// A bracket was here; it becomes a comma if letters follow.
     pause: Option<Range<usize>>,
+    /// An emoji was here, right after a letter; it becomes a space if a letter follows.
+    picture: Option<Range<usize>>,
     is_known: F,
 }
 
@@ -104,6 +108,13 @@ impl<O: Make, F: Fn(char) -> bool> Fit<O, F> {
             } else {
                 self.out.truncate(trimmed);
             }
+        }
+        if let Some(picture) = self.picture.take()
+            && c.is_alphanumeric()
+            && self.out.text().ends_with(char::is_alphanumeric)
+            && (self.is_known)(' ')
+        {
+            self.out.make(" ", picture);
         }
         let mut bytes = [0; 4];
         let text = c.encode_utf8(&mut bytes);
@@ -177,16 +188,6 @@ fn is_pause(c: char) -> bool {
 /// Characters with no sound of their own.
 fn is_silent(c: char) -> bool {
     is_combining_mark(c) || is_invisible(c) || "¿¡`´¨\u{2122}\u{AE}".contains(c)
-}
-
-/// Emoji and drawn signs.
-fn is_picture(c: char) -> bool {
-    is_emoji(c)
-        || matches!(c,
-            '\u{2190}'..='\u{21FF}' | '\u{2300}'..='\u{23FF}' | '\u{2500}'..='\u{25FF}'
-            | '\u{2B00}'..='\u{2BFF}' | '\u{1F000}'..='\u{1F2FF}' | '\u{1F650}'..='\u{1F67F}'
-            | '\u{1F780}'..='\u{1F8FF}' | '\u{2800}'..='\u{28FF}'
-            | '\u{203C}' | '\u{2049}' | '\u{3030}' | '\u{303D}')
 }
 
 /// Letters and marks that NFKD does not decompose.

@@ -1,9 +1,12 @@
 //! The character table: maps code points to embedding rows.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use super::normalize::normalize;
+use super::normalize::{is_emoji, normalize};
+use crate::pictures::is_picture;
 use crate::pieces::Unknown;
+use crate::traced::Make;
 use crate::{TextError, Traced, is_invisible};
 
 /// Maximum id in a character table. The published ones stay below 8400; an id in the millions means damage or
@@ -117,17 +120,45 @@ impl UnicodeIndexer {
     #[must_use]
     pub fn unsupported(&self, text: &str) -> Vec<char> {
         let distinct: BTreeSet<char> = text.chars().collect();
-        let mut buffer = [0; 4];
-        distinct
-            .into_iter()
-            .filter(|c| normalize(c.encode_utf8(&mut buffer)).chars().any(|part| !self.knows(part)))
-            .collect()
+        distinct.into_iter().filter(|c| self.is_refused(*c)).collect()
+    }
+
+    fn is_refused(&self, c: char) -> bool {
+        normalize(c.encode_utf8(&mut [0; 4])).chars().any(|part| !self.knows(part))
     }
 
     /// Removes invisible characters that the table does not contain; the pip package refuses them.
     #[must_use]
     pub fn without_invisible(&self, text: &str) -> Traced {
         Traced::filtered(text, |c| !is_invisible(c) || self.knows(c))
+    }
+
+    /// Removes emoji and drawn signs that the pip package refuses, such as `⭐`, as [`normalize`] removes others.
+    /// Words on both sides of either kind stay apart.
+    #[must_use]
+    pub fn without_pictures(&self, text: &str) -> Traced {
+        let mut out = Traced::default();
+        // What stands between letters.
+        let mut between: Option<Range<usize>> = None;
+        for (at, c) in text.char_indices() {
+            let range = at..at + c.len_utf8();
+            let is_dropped = is_picture(c) && !is_emoji(c) && self.is_refused(c);
+            if is_emoji(c) || is_dropped {
+                match &mut between {
+                    Some(between) => between.end = range.end,
+                    None if out.text().ends_with(char::is_alphanumeric) => between = Some(range.clone()),
+                    None => {}
+                }
+            } else if let Some(between) = between.take()
+                && c.is_alphanumeric()
+            {
+                out.make(" ", between);
+            }
+            if !is_dropped {
+                out.copy(&text[range.clone()], range.start);
+            }
+        }
+        out
     }
 
     fn id(&self, c: char) -> i32 {
@@ -161,6 +192,30 @@ mod tests {
         assert!(UnicodeIndexer::from_json(&[b'['; 100_000]).is_err());
         let error = UnicodeIndexer::from_table(vec![0; MAX_LEN + 1]).unwrap_err();
         assert!(matches!(error, TextError::IndexerLength { .. }));
+    }
+
+    #[test]
+    fn pictures_are_left_out_and_words_stay_apart() {
+        let known = |c: char| c.is_ascii() || c == '●';
+        let table = (0..0x2600).map(|code| char::from_u32(code).filter(|c| known(*c)).map_or(-1, |_| 0));
+        let indexer = UnicodeIndexer::from_table(table.collect()).unwrap();
+        for (text, want) in [
+            ("Hi 👍", "Hi."),
+            ("Hi ⭐", "Hi."),
+            ("great👍job", "great job."),
+            ("great⭐job", "great job."),
+            ("great👍⭐🎉job 👍", "great job."),
+            ("⭐job", "job."),
+            ("well ⭐, then", "well, then."),
+            ("1\u{20E3} ⏰ ↑ go ▶", "1 go."),
+            ("A → B ● C", "A B ● C."),
+        ] {
+            let left = indexer.without_pictures(text);
+            assert_eq!(indexer.unsupported(&left), [], "{text}");
+            assert_eq!(normalize(&left), want, "{text}");
+        }
+        // What is no picture stays, to be refused or skipped.
+        assert_eq!(indexer.without_pictures("漢 é").text(), "漢 é");
     }
 
     #[test]

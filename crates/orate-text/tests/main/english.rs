@@ -498,6 +498,7 @@ fn folding() {
         ("this (and that).", "this, and that."),
         ("(all)", "all"),
         ("hi 🙂 there 👩‍🚀", "hi  there"),
+        ("well🙂👍done🙂, ok⏰", "well done, ok"),
         ("ﬁne", "fine"),
         ("¿Qué?", "Que?"),
         ("a\u{200B}b\u{A0}c\n", "ab c "),

@@ -337,8 +337,15 @@ fn texts_that_cannot_be_spoken_are_refused() {
     let skip = raw().set("skip_unknown", true);
     assert!(engine.speak("Hello 你好.", &skip).expect("without two characters").duration() > 0.2);
     refused(&engine, "你好", skip);
-    // Emoji beside words are not read, and do not stop the words.
-    assert!(engine.say("Good morning 😀").is_ok());
+    // Emoji and drawn signs beside words are not read, and do not stop the words.
+    for engine in [engine, tiny("tiny"), tiny("tiny1")] {
+        let say = |text: &str| engine.speak(text, &raw()).unwrap_or_else(|e| panic!("{text}: {e}")).samples;
+        let plain = say("Good morning");
+        for text in ["Good morning 😀", "Good morning ⭐", "Good⏰morning", "Good👍🏽morning 👍🏽"]
+        {
+            assert!(say(text) == plain, "{text}");
+        }
+    }
 }
 
 #[test]
