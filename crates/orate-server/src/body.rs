@@ -3,7 +3,7 @@
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::settings::Settings;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -34,13 +34,18 @@ pub async fn fields(request: Request, settings: &Settings, most: usize) -> Resul
 /// # Errors
 /// It is too large or too slow, or the connection broke.
 pub async fn bytes(body: Body, settings: &Settings, most: usize) -> Result<Vec<u8>> {
+    let too_large = || {
+        let message = format!("the body has more than {most} bytes");
+        Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
+    };
+    // A client that announces its body may never have to send it.
+    if body.size_hint().lower() > most as u64 {
+        return too_large();
+    }
     let read = tokio::time::timeout(settings.body_timeout, Limited::new(body, most).collect()).await;
     match read {
         Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
-        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("the body has more than {most} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
-        }
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => too_large(),
         Ok(Err(_)) => Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", "the body broke off")),
         Err(_) => {
             let message = format!("the body took longer than {} s", settings.body_timeout.as_secs());

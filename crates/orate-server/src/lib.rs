@@ -47,6 +47,7 @@ mod settings;
 mod sockets;
 mod speech;
 mod state;
+mod unread;
 mod voices;
 mod work;
 mod wyoming;

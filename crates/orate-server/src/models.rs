@@ -54,6 +54,8 @@ pub struct Model {
     pub usual_speed: Option<f32>,
     /// Languages that it speaks.
     pub languages: Vec<String>,
+    /// Whether it speaks without the name of a voice.
+    pub has_default_voice: bool,
 }
 
 impl Model {
@@ -71,7 +73,10 @@ impl Model {
         let languages = fact("languages").and_then(Value::as_array).into_iter().flatten();
         let languages = languages.filter_map(Value::as_str).map(str::to_owned).collect();
         let resamplers = Resamplers::new(engine.sample_rate());
-        Ok(Model { id, engine, queue, resamplers, created, usual_speed, languages })
+        // Models that clone and have no voice wait for a recording; others may invent one.
+        let has_default_voice = !engine.voices().is_empty()
+            || (!engine.can_clone() && engine.facts().can_speak && engine.model().check_defaults().is_ok());
+        Ok(Model { id, engine, queue, resamplers, created, usual_speed, languages, has_default_voice })
     }
 
     /// The model as OpenAI lists it, with facts of our own.

@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::state::Shared;
-use crate::{elevenlabs, gate, lists, omni, page, speech};
+use crate::{elevenlabs, gate, lists, omni, page, speech, unread};
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::middleware::from_fn_with_state;
@@ -68,6 +68,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(shared.clone(), gate::pass))
         .layer(cors)
+        .layer(from_fn_with_state(shared.clone(), unread::read))
         .with_state(shared)
 }
 

@@ -106,7 +106,8 @@ fn own<'a>(model: &'a Model, name: &str) -> Option<&'a str> {
     exact.or_else(|| voices.iter().find(|v| v.name.eq_ignore_ascii_case(name))).map(|v| v.name.as_str())
 }
 
-/// Resolves an alias: of the settings, or of OpenAI's voices, which map to the model's in order.
+/// Resolves an alias: of the settings, or of OpenAI's voices, which map to the model's in order. A model without
+/// voices has aliases of its default, if it has one.
 fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
     let given = settings.aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
     if let Some((_, voice)) = given
@@ -116,7 +117,7 @@ fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
     }
     let at = OPENAI.iter().position(|openai| openai.eq_ignore_ascii_case(name))?;
     match model.engine.voices() {
-        [] => Some(Voice::Default),
+        [] => model.has_default_voice.then_some(Voice::Default),
         voices => Some(Voice::Own(voices[at % voices.len()].name.clone())),
     }
 }
@@ -163,7 +164,9 @@ fn unknown(model: &Model, settings: &Settings, name: &str) -> ApiError {
     let mut known: Vec<String> = model.engine.voices().iter().map(|v| v.name.clone()).collect();
     known.extend(kept(model, settings).into_iter().map(|(name, _)| name));
     let known = match known.as_slice() {
-        [] => "none with a name; leave `voice` out".to_owned(),
+        [] if model.has_default_voice => "none with a name; leave `voice` out".to_owned(),
+        [] if model.engine.can_clone() => "none yet; send a recording to POST /v1/audio/voices".to_owned(),
+        [] => "none".to_owned(),
         known => known.join(", "),
     };
     let message = format!("{} has no voice `{name}`; it has: {known}", model.id);

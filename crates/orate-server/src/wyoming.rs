@@ -306,7 +306,7 @@ fn info(shared: &Shared) -> Value {
         let kept = voices::kept(model, &shared.settings).into_iter().map(|(name, _)| name);
         let own = model.engine.voices().iter().map(|v| v.name.clone());
         let mut names: Vec<String> = own.chain(kept).collect();
-        if names.is_empty() {
+        if names.is_empty() && model.has_default_voice {
             names.push("default".to_owned());
         }
         let languages = match model.languages.as_slice() {

@@ -9,7 +9,7 @@ use crate::input;
 use crate::interrupt::Interrupt;
 use crate::own_options::OwnOptions;
 use anyhow::Context as _;
-use orate::{Finish, Lexicon, Options, Script, TimedMark, TimedWord, Value, captions, write_output};
+use orate::{Finish, Lexicon, Options, Script, TimedMark, TimedWord, captions, write_output};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -196,7 +196,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let voice = args.voice.options(engine, transcript.as_deref(), &interrupt)?;
     let mut options = own.set(Options { language: lang.clone(), silence: *silence, ..voice });
     // Audio written to a pipe cannot be retracted.
-    options.whole = options.get("retries") != Some(&Value::Whole(0)) && delivery.is_file() && !args.stream;
+    options.whole = delivery.is_file() && !args.stream;
     options.word_times = args.captions.is_some();
     if *raw {
         options.finish = Finish::NONE;

@@ -2,6 +2,7 @@
 
 use crate::util::{Folder, encoded_formats, repository, tiny};
 use orate_audio::{peak_dbfs, read_wav, rms_dbfs};
+use orate_testing::checkpoints::write_chatterbox;
 
 const SENTENCE: &str = "The kettle is on, and the rain has stopped.";
 
@@ -335,10 +336,27 @@ fn official_models_speak_with_their_voices_mixes_and_languages() {
     assert!(say(2, &["--voice", "F1"]) == usual);
     assert!(say(2, &["--voice", f1.to_str().unwrap()]) == usual, "a voice file is a voice");
     assert!(say(2, &["--voice", "F1:0.7+M1:0.3"]) != usual);
-    assert!(say(2, &["--lang", "fr"]) != usual);
+    let french = say(2, &["--lang", "fr"]);
+    assert!(french != usual);
+    assert!(["French", "fr-CA", "FR"].iter().all(|language| say(2, &["--lang", language]) == french));
     for version in [1, 3] {
         say(version, &["--voice", "M1", "--steps", "2"]);
     }
+}
+
+/// Nobody hears a file before it is complete, so that nothing is gained by parts with seams.
+#[test]
+fn files_have_whole_pieces_unless_they_are_streamed() {
+    let folder = Folder::new();
+    write_chatterbox(&folder.path("en"), "en", "tiny").unwrap();
+    let say = |more: &[&str]| {
+        let args = ["say", "Hello there.", "--model", "en", "--max-codes", "30", "--raw", "-o", "a.wav"];
+        folder.orate(&[&args, more].concat()).ok();
+        folder.read("a.wav")
+    };
+    let whole = say(&["--retries", "0"]);
+    assert!(say(&["--retries", "0", "--first-chunk", "5"]) == whole);
+    assert!(say(&["--retries", "0", "--first-chunk", "5", "--stream"]) != whole);
 }
 
 #[test]

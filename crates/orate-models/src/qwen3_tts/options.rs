@@ -39,8 +39,7 @@ crate::options! {
         max_frames: usize => { range: Some((1.0, 16_777_216.0)), default: "what its length suggests" },
         /// How often a piece is spoken again, with another seed, after runaway generation.
         ///
-        /// Only a piece of which nothing was returned is spoken again. With 0, sound is returned as it is
-        /// made.
+        /// Only a piece of which nothing was returned is spoken again.
         retries: usize => { range: Some((0.0, 100.0)), default: "1" },
         /// Run the codec on a thread of its own while the next frames are made.
         codec_beside: bool => { flags: Flags::Value, default: "true on GPUs" },

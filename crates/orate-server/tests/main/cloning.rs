@@ -86,6 +86,35 @@ async fn names_that_choose_other_voices_are_refused() {
     }
 }
 
+/// Every voice that is listed speaks, and what speaks is listed.
+#[tokio::test]
+async fn aliases_are_listed_where_they_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let router = router(folder.path());
+    let listed = async |model: &str, kind: &str| -> Vec<String> {
+        let list = get(&router, &format!("{VOICES}?model={model}")).await.json();
+        let of_kind = list["voices"].as_array().expect("a list").iter().filter(|voice| voice["kind"] == kind);
+        of_kind.map(|voice| voice["id"].as_str().expect("a name").to_owned()).collect()
+    };
+    let speak = async |voice: &str| {
+        let body = json!({ "model": "base", "voice": voice, "input": "Hi.", "response_format": "wav", "max_frames": 2 });
+        post(&router, SPEECH, &body).await
+    };
+    assert_eq!(listed("orate-default", "alias").await.len(), 13);
+    assert_eq!(listed("base", "alias").await, [""; 0]);
+    let refused = speak("alloy").await;
+    assert_eq!(refused.error(), error(400, "voice_not_found", "voice"));
+    assert!(message(&refused).ends_with("POST /v1/audio/voices"), "{}", message(&refused));
+    assert_eq!(speak("default").await.error(), error(400, "unsupported_value", "voice"));
+    // A recording makes a voice, but no default.
+    let fields = [("name", &b"ada"[..]), ("audio_sample", &recording())];
+    assert_eq!(upload(&router, &fields).await.status, 200);
+    assert_eq!(listed("base", "kept").await, ["ada"]);
+    assert_eq!(listed("base", "alias").await, [""; 0]);
+    assert_eq!(speak("ada").await.status, 200);
+    assert!(message(&speak("alloy").await).ends_with("it has: ada"));
+}
+
 /// A kept voice of another family hides no alias.
 #[tokio::test]
 async fn voices_of_other_families_are_passed_over() {

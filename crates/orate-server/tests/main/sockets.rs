@@ -250,6 +250,68 @@ async fn an_utterance_goes_on_while_the_server_drains() {
     assert!(!kinds.contains(&json!("error")), "{kinds:?}");
 }
 
+/// Reads an answer with its length: the head in lowercase, and the body.
+async fn answer(stream: &mut BufReader<TcpStream>) -> (String, String) {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(stream.read_line(&mut head).await.expect("is open"), 0, "it ends after {head:?}");
+    }
+    let head = head.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    let mut body = vec![0; length.parse().expect("a number")];
+    stream.read_exact(&mut body).await.expect("a whole body");
+    (head, String::from_utf8(body).expect("text"))
+}
+
+/// Where a body is refused, its client gets the answer, and knows whether the connection goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_go_on_after_a_body_that_is_refused_or_say_that_they_end() {
+    let (address, _end) = listening(&server(Settings::default())).await;
+    let open = || async { BufReader::new(TcpStream::connect(address).await.expect("a connection")) };
+    let json = "content-type: application/json\r\n";
+    let begin = |more: &str, length: usize| {
+        format!("POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\n{more}content-length: {length}\r\n\r\n")
+    };
+    let health = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    // More than the limit, with and without its length before it; of another type; for another route.
+    let long = "a".repeat(3 << 20);
+    let chunked = format!(
+        "POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\n{json}transfer-encoding: chunked\r\n\r\n\
+         {:x}\r\n{long}\r\n0\r\n\r\n",
+        long.len()
+    );
+    let known = begin(json, long.len()) + &long;
+    let lost = known.replacen("/v1/audio/speech", "/v1/audio/speeches", 1);
+    let mut stream = open().await;
+    for (request, status) in [(known, 413), (chunked, 413), (begin("", long.len()) + &long, 415), (lost, 404)]
+    {
+        stream.get_mut().write_all(request.as_bytes()).await.expect("is open");
+        let (head, _) = answer(&mut stream).await;
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
+        assert!(!head.contains("connection: close"), "{head}");
+        stream.get_mut().write_all(health).await.expect("is open");
+        assert!(answer(&mut stream).await.0.starts_with("http/1.1 200 "), "after {status}");
+    }
+    // A client that waits for a word is refused before it sends anything.
+    let mut stream = open().await;
+    let waits = begin(&format!("{json}expect: 100-continue\r\n"), 3 << 20);
+    stream.get_mut().write_all(waits.as_bytes()).await.expect("is open");
+    let (head, body) = answer(&mut stream).await;
+    assert!(head.starts_with("http/1.1 413 ") && body.contains("too_large"), "{head}");
+    assert!(head.contains("connection: close"), "{head}");
+    assert_eq!(stream.read_to_end(&mut vec![]).await.expect("it ends"), 0);
+    // One that never ends its body is told that nothing more will be read.
+    let settings = Settings { body_timeout: Duration::from_millis(200), ..Settings::default() };
+    let (slow, _end) = listening(&server(settings)).await;
+    for (more, status) in [(json, 408), ("", 415)] {
+        let mut stream = BufReader::new(TcpStream::connect(slow).await.expect("a connection"));
+        stream.get_mut().write_all(begin(more, 100).as_bytes()).await.expect("is open");
+        let (head, _) = answer(&mut stream).await;
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
+        assert!(head.contains("connection: close"), "{head}");
+    }
+}
+
 /// Connections that read nothing give their places back.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_limited_and_stalled_ones_are_closed() {
