@@ -19,8 +19,8 @@ pub fn cut(text: &str) -> Vec<Traced> {
     Traced::from(text).pieces(most_chars(text))
 }
 
-/// The same with a short first piece, and longer ones after it: where nothing of a piece is heard before all of
-/// it is made, and making it takes about as long as hearing it.
+/// The same with a short first piece, and longer ones after it: where nothing of a piece is heard before all
+/// of it is made, and making it takes about as long as hearing it.
 pub fn cut_for_listener(text: &str) -> Vec<Traced> {
     let most = most_chars(text);
     Traced::from(text).growing_pieces(most / FIRST_SHARE, most)

@@ -114,7 +114,7 @@ pub(crate) fn pack(text: &str, max_chars: usize, cut_sentences: bool) -> Vec<Vec
     packing.pieces
 }
 
-/// [`pack`] with short pieces in the beginning, see [`Traced::growing_pieces`](crate::Traced::growing_pieces).
+/// [`pack`] with short pieces in the beginning: [`Traced::growing_pieces`](crate::Traced::growing_pieces).
 pub(crate) fn pack_growing(text: &str, first_chars: usize, max_chars: usize) -> Vec<Vec<&str>> {
     let mut packing = Packing::new(text, first_chars, max_chars);
     for paragraph in paragraphs(text) {

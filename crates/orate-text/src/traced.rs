@@ -142,9 +142,9 @@ impl Traced {
         pack(&self.text, max_chars, true).iter().map(|parts| self.joined(parts)).collect()
     }
 
-    /// Cuts the text as [`Traced::pieces`] does, but the first piece has less than `first_chars` characters or
-    /// one sentence, and each may have half as many again as the one before it: for a listener who waits for
-    /// the first piece to be made, and hears it while the second is made.
+    /// Cuts the text as [`Traced::pieces`] does, but the first piece has less than `first_chars` characters,
+    /// or one sentence, and each may have half as many again as the one before it: for a listener who waits
+    /// for the first piece to be made, and hears it while the second is made.
     ///
     /// ```
     /// let text = orate_text::Traced::from("A first sentence. Another one. And one more. The end.");

@@ -152,9 +152,9 @@ fn growth_of(mb: &[f64]) -> f64 {
     median(pairs.collect())
 }
 
-/// Blocks that are in use more from a window to the next: the median. A plan that is compiled late, for callers
-/// that happen to speak at once, adds thousands to one window; what a window has beside the others is then given
-/// back.
+/// Blocks that are in use more from a window to the next: the median. A plan that is compiled late, for
+/// callers that happen to speak at once, adds thousands to one window; what a window has beside the others
+/// is then given back.
 fn blocks_of(blocks: &[f64]) -> f64 {
     median(blocks.windows(2).map(|w| w[1] - w[0]).collect())
 }
