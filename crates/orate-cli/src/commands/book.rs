@@ -75,7 +75,7 @@ pub fn is_book(args: &say::Args) -> bool {
         return book || plan || restart;
     };
     let output = args.output.output.as_deref().unwrap_or(DEFAULT_OUTPUT.as_ref());
-    if output.as_os_str() == "-" {
+    if output.as_os_str() == "-" || args.output.play {
         return book || plan || restart;
     }
     let extension = output.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
@@ -340,6 +340,10 @@ fn target(args: &say::Args) -> anyhow::Result<Target> {
     let usage = |problem: String| Err(UsageError(problem).into());
     if path.as_os_str() == "-" {
         return usage("-o -: a book is spoken in parts, which are joined in a file; name one".to_owned());
+    }
+    if args.output.play {
+        let problem = "a book is spoken in parts, which are joined in a file; name one with -o";
+        return usage(format!("--play: {problem}, or play without --book, --plan and --restart"));
     }
     if outputs::is_folder(&path) {
         let usual = if AudioFormat::Mp3.is_available() { Format::Mp3 } else { Format::Flac };
