@@ -346,6 +346,7 @@ impl State {
             "a" => {
                 if let Some(start) = self.link.take()
                     && is_mark(self.line.since(start))
+                    && !self.is_cross_reference(start)
                 {
                     self.line.truncate(start);
                 }
@@ -369,6 +370,19 @@ impl State {
 
     fn skip(&mut self, name: &str) {
         self.skipped = Some(Skipped { name: name.to_owned(), inner: 0 });
+    }
+
+    /// Whether a link to a number belongs to the sentence, as in "see chapters 3, 4 and 5": it is a word of its
+    /// own, without brackets, that follows a word or a number and a comma. Marks of notes follow their word at
+    /// once, or a sentence.
+    fn is_cross_reference(&self, start: usize) -> bool {
+        let Some((before, text)) = self.line.since(0).split_at_checked(start) else { return false };
+        let is_bare = text.trim().chars().all(char::is_alphanumeric) && !text.trim().is_empty();
+        let word = before.trim_end();
+        let follows_number = |word: &str| word.ends_with(|c: char| c.is_ascii_digit());
+        let is_listed = word.strip_suffix([',', '-', '\u{2013}']).is_some_and(follows_number);
+        let is_apart = word.len() < before.len() && word.ends_with(char::is_alphanumeric);
+        is_bare && (is_apart || is_listed)
     }
 
     /// Whether a raised number follows a number or a unit, as in 10² and m². After a year it marks a note.

@@ -133,6 +133,18 @@ fn what_is_left_out_of_a_line_does_not_divide_it() {
 }
 
 #[test]
+fn numbers_that_are_links_are_read_and_marks_of_notes_are_not() {
+    let link = |text: &str| format!("<a href='#x'>{text}</a>");
+    let [one, three, four, b] = ["1", "3", "4", "b"].map(link);
+    let html = format!(
+        "<p>See chapters {three}, {four}-{four} and {four}, point {b}.<p>A word{one} and {} end. {one}<p>A <sup>{one}</sup>.",
+        link("[1]")
+    );
+    let expected = ["[]", "See chapters 3, 4-4 and 4, point b.", "A word and end.", "A ."];
+    assert_eq!(outline(&read("a.html", html)), expected);
+}
+
+#[test]
 fn powers_are_no_other_numbers() {
     let html = "<p>10<sup>6</sup>, 10<sup>-3</sup>, x<sup>n</sup>, 2<sup>nd</sup>, in 1984<sup>5</sup>, \
                 a word<sup>7</sup>, 5&nbsp;km<sup>2</sup>";
