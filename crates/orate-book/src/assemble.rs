@@ -10,8 +10,8 @@ use orate_audio::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Longest title in the name of a file, in characters and in bytes. File systems allow 255 bytes, with the ending
-/// of a file that is being written.
+/// Longest title in the name of a file, in characters and in bytes. File systems allow 255 bytes, with the
+/// ending of a file that is being written.
 const MAX_NAME: usize = 80;
 const MAX_NAME_BYTES: usize = 200;
 

@@ -177,8 +177,8 @@ struct State {
 /// An open element whose content is left out.
 struct Skipped {
     name: String,
-    /// How many elements are open that have to end first: of the same name, or in an element whose end tag may
-    /// be left out, of those that need one.
+    /// How many elements are open that have to end first: of the same name, or in an element whose end tag
+    /// may be left out, of those that need one.
     inner: usize,
 }
 
@@ -372,9 +372,9 @@ impl State {
         self.skipped = Some(Skipped { name: name.to_owned(), inner: 0 });
     }
 
-    /// Whether a link to a number belongs to the sentence, as in "see chapters 3, 4 and 5": it is a word of its
-    /// own, without brackets, that follows a word or a number and a comma. Marks of notes follow their word at
-    /// once, or a sentence.
+    /// Whether a link to a number belongs to the sentence, as in "see chapters 3, 4 and 5": it is a word of
+    /// its own, without brackets, that follows a word or a number and a comma. Marks of notes follow their
+    /// word at once, or a sentence.
     fn is_cross_reference(&self, start: usize) -> bool {
         let Some((before, text)) = self.line.since(0).split_at_checked(start) else { return false };
         let is_bare = text.trim().chars().all(char::is_alphanumeric) && !text.trim().is_empty();

@@ -51,8 +51,8 @@ pub(crate) fn read(text: &str) -> Book {
     Book { title, authors, language, chapters }
 }
 
-/// Divides a text into its YAML header, from a first line `---` to a line `---` or `...`, and the rest. Anywhere
-/// else `---` is a rule or underlines a heading.
+/// Divides a text into its YAML header, from a first line `---` to a line `---` or `...`, and the rest.
+/// Anywhere else `---` is a rule or underlines a heading.
 fn header_and_rest(text: &str) -> (&str, &str) {
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let none = ("", text);

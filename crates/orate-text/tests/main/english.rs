@@ -189,7 +189,7 @@ fn roman_numerals_that_are_headings() {
 #[test]
 fn marks_of_notes_have_no_sound() {
     let known = |c: char| c.is_ascii_alphabetic() || c == ' ';
-    assert_eq!(orate_text::english::fit_alphabet("word† and‡", known).as_deref(), Ok("word and"));
+    assert_eq!(fit_alphabet("word† and‡", known).as_deref(), Ok("word and"));
 }
 
 #[test]
