@@ -2,7 +2,8 @@
 
 use crate::stream::{Part, Stream};
 use crate::{Engine, Error, Options, Result, Value};
-use orate_text::{Script, Segment};
+use orate_models::ModelError;
+use orate_text::{Script, Segment, TextError};
 
 /// Who speaks a segment of a script.
 #[derive(Clone, Debug)]
@@ -53,7 +54,14 @@ impl Engine {
                 let word_times = options.word_times || !segment.marks.is_empty();
                 let options = Options { first_piece: pieces, word_times, ..options };
                 engine.check_all(&options)?;
-                let chunks = engine.model().clone().speak(&segment.text, &options)?;
+                let chunks = match engine.model().clone().speak(&segment.text, &options) {
+                    // Nothing but characters that are to be left out.
+                    Err(ModelError::Text(TextError::Empty)) if skips_unknown(&options) => {
+                        pause += segment.pause_after;
+                        continue;
+                    }
+                    chunks => chunks?,
+                };
                 pieces += chunks.remaining();
                 let part = Part::new(chunks, engine.sample_rate(), self.sample_rate(), &options)?;
                 let part = part.of_segment(segment, pause);
@@ -64,7 +72,7 @@ impl Engine {
             pause += segment.pause_after;
         }
         if parts.is_empty() {
-            return Err(orate_text::TextError::Empty.into());
+            return Err(TextError::Empty.into());
         }
         Stream::of_parts(self.origin(), parts, pause, warnings, options)
     }
@@ -77,6 +85,11 @@ impl Engine {
             Ok(Speaker { engine: engine.clone(), options: voice })
         }
     }
+}
+
+/// Whether characters that a voice does not know are left out.
+fn skips_unknown(options: &Options) -> bool {
+    options.get("skip_unknown") == Some(&Value::Switch(true))
 }
 
 /// Adds language and rate of a segment to its speaker's options.

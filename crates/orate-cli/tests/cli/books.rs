@@ -167,6 +167,26 @@ fn a_document_is_read_without_its_markup() {
     assert!(piped == typed);
 }
 
+#[test]
+fn what_a_voice_cannot_say_is_left_out_of_a_book_on_demand() {
+    let folder = Folder::new();
+    folder.write("a.md", "# One\n\nHello.\n\n漢字。\n\nBye.\n\n# 漢字\n\n漢字。\n\n# Two\n\nMore.\n");
+    folder.write("b.md", "# 漢字\n");
+    folder.orate(&["say", "--file", "a.md", "-o", "a.wav"]).fails(1, &["chapter `One`", "--skip-unknown"]);
+    let args = ["say", "--skip-unknown", "--json", "--captions", "a.srt", "-o", "a.wav", "--file"];
+    let json = folder.orate(&[&args[..], &["a.md"]].concat()).ok().json();
+    assert_eq!((&json["parts"], &json["parts_spoken"]), (&3.into(), &3.into()));
+    let warnings = json["warnings"].to_string();
+    assert!(warnings.contains("chapter `漢字`, part 2") && warnings.contains("left out"), "{warnings}");
+    let captions = String::from_utf8(folder.read("a.srt")).expect("text");
+    for word in ["Hello", "Bye", "More"] {
+        assert!(captions.contains(word), "{captions}");
+    }
+    folder.orate(&[&args[..], &["b.md"]].concat()).fails(1, &["chapter `漢字`", "nothing to say"]);
+    let ssml = "<speak><s>One.</s><voice name='default'>漢字</voice><s>Two.</s></speak>";
+    folder.orate(&["say", "--ssml", ssml, "--skip-unknown", "-o", "c.wav"]).ok();
+}
+
 #[cfg(feature = "mp3")]
 #[test]
 fn text_has_chapters_where_the_format_has_them() {
