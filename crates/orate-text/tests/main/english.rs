@@ -179,10 +179,12 @@ fn roman_numerals_that_are_headings() {
         ("XIV.", "Fourteen."),
         ("IV\n\nText. XIV", "Four\n\nText. XIV"),
         ("III. The Storm", "Three. The Storm"),
-        ("XL — The Storm", "Forty — The Storm"),
+        ("XLI — The Storm", "Forty-one — The Storm"),
         ("II is a word", "II is a word"),
         ("I. The Storm", "I. The Storm"),
         ("MIX", "MIX"),
+        ("XL", "X L"),
+        ("CD", "C D"),
     ]);
 }
 
