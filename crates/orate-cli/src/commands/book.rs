@@ -436,14 +436,15 @@ fn check(args: &say::Args, file: &Path, target: &Target) -> anyhow::Result<()> {
         let problem = "--captions: they are of a whole book; name a file as the output, not a folder";
         return Err(UsageError(problem.to_owned()).into());
     }
-    let path = &target.path;
+    // A file with a slash after its name does not exist.
+    let path = target.path.components().as_path();
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let problem = match () {
         () if path.exists() && !path.is_dir() => "this is a file; name a folder for the chapters",
         () if !path.exists() && !parent.is_dir() => "its folder does not exist; make it first",
         () => return Ok(()),
     };
-    Err(UsageError(format!("-o {}: {problem}", path.display())).into())
+    Err(UsageError(format!("-o {}: {problem}", target.path.display())).into())
 }
 
 /// Warns about a tag in a plain text, where a writer may have meant it as one.

@@ -209,7 +209,7 @@ fn what_cannot_be_a_book_is_refused_before_the_work() {
     folder.write("a.md", "# A\n\nText.\n");
     folder.write("bad.epub", "no zip");
     folder.write("unknown.md", "# A\n\nFine.\n\n# B\n\nThis is 漢字.\n");
-    let cases: [(&[&str], i32, &[&str]); 10] = [
+    let cases: [(&[&str], i32, &[&str]); 11] = [
         (&["--file", "bad.epub", "-o", "a.wav"], 1, &["bad.epub: not an EPUB file, or a damaged one"]),
         (&["--file", "none.epub", "-o", "a.wav"], 1, &["none.epub: cannot read the book"]),
         (&["--file", "a.md", "-o", "a.wav", "--captions", "a.json"], 2, &["--captions with JSON: books"]),
@@ -221,6 +221,7 @@ fn what_cannot_be_a_book_is_refused_before_the_work() {
         (&["--file", "a.md", "-o", "a.wav", "--ssml"], 2, &["--ssml: books"]),
         (&["--file", "a.md", "-o", "a.md"], 2, &["-o a.md"]),
         (&["--file", "a.md", "-o", "none/a.wav"], 1, &["none/a.wav"]),
+        (&["--file", "a.md", "-o", "unknown.md/"], 2, &["-o unknown.md/: this is a file"]),
         (&["--file", "a.md", "-o", "none/a/"], 2, &["none/a/", "make it first"]),
         (&["--file", "unknown.md", "-o", "a.wav"], 1, &["chapter `B`", "`漢` (U+6F22)", "--skip-unknown"]),
         (&["Hello.", "--plan"], 2, &["a book is a file; name it with --file"]),
