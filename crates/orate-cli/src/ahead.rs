@@ -22,7 +22,7 @@ struct Waiting {
 /// State and its signal: a part came, was written, or is the last.
 type Shared = Arc<(Mutex<Waiting>, Condvar)>;
 
-/// A writer that runs ahead of its reader. After [`Ahead::finish`] all is written; without it, nothing more is.
+/// A writer that runs ahead of its reader. After [`Ahead::finish`] all is written; without it, nothing more.
 pub struct Ahead {
     shared: Shared,
     thread: Option<JoinHandle<io::Result<()>>>,
