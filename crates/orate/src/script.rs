@@ -29,7 +29,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::stream`], for the first segment that cannot be spoken; or a voice is unknown.
+    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; or a pause or a
+    /// gain is out of range.
     pub fn stream_script(
         &self,
         script: &Script,
@@ -41,6 +42,7 @@ impl Engine {
         let has_sound = |segment: &&Segment| segment.text.chars().any(char::is_alphanumeric);
         let is_silent = script.segments.iter().find(has_sound).is_none();
         let mut before: Option<&Segment> = None;
+        script.segments.iter().try_for_each(check)?;
         for segment in &script.segments {
             // Marks alone have no sound. A script without any sound is the model's error.
             if is_silent || has_sound(&segment) {
@@ -75,6 +77,21 @@ impl Engine {
         move |name| {
             let voice = Options { voice: Some(name.to_owned()), cloned: None, ..options.clone() };
             Ok(Speaker { engine: engine.clone(), options: voice })
+        }
+    }
+}
+
+/// Refuses pauses and gains out of range: applications may set them.
+fn check(segment: &Segment) -> Result<()> {
+    let fields = [
+        ("pause after a segment", segment.pause_after, Segment::PAUSES, "seconds"),
+        ("gain of a segment", segment.gain_db, Segment::GAINS, "dB"),
+    ];
+    match fields.into_iter().find(|(_, value, range, _)| !range.contains(value)) {
+        None => Ok(()),
+        Some((option, value, range, unit)) => {
+            let allowed = format!("choose {} to {} {unit}", range.start(), range.end());
+            Err(Error::Option { option, got: value.to_string(), allowed })
         }
     }
 }
