@@ -30,7 +30,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::stream`], for the first segment that cannot be spoken; or a voice is unknown.
+    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; or a pause or
+    /// a gain is out of range.
     pub fn stream_script(
         &self,
         script: &Script,
@@ -42,6 +43,7 @@ impl Engine {
         let has_sound = |segment: &&Segment| segment.text.chars().any(char::is_alphanumeric);
         let is_silent = script.segments.iter().find(has_sound).is_none();
         let mut before: Option<&Segment> = None;
+        script.segments.iter().try_for_each(check)?;
         for segment in &script.segments {
             // Marks alone have no sound. A script without any sound is the model's error.
             if is_silent || has_sound(&segment) {
@@ -90,6 +92,21 @@ impl Engine {
 /// Whether characters that a voice does not know are left out.
 fn skips_unknown(options: &Options) -> bool {
     options.get("skip_unknown") == Some(&Value::Switch(true))
+}
+
+/// Refuses pauses and gains out of range: applications may set them.
+fn check(segment: &Segment) -> Result<()> {
+    let fields = [
+        ("pause after a segment", segment.pause_after, Segment::PAUSES, "seconds"),
+        ("gain of a segment", segment.gain_db, Segment::GAINS, "dB"),
+    ];
+    match fields.into_iter().find(|(_, value, range, _)| !range.contains(value)) {
+        None => Ok(()),
+        Some((option, value, range, unit)) => {
+            let allowed = format!("choose {} to {} {unit}", range.start(), range.end());
+            Err(Error::Option { option, got: value.to_string(), allowed })
+        }
+    }
 }
 
 /// Adds language and rate of a segment to its speaker's options.
