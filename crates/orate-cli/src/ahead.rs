@@ -5,9 +5,13 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Bytes that may wait for the reader: 16-bit sound of 24 kHz for eleven minutes.
 const MOST_WAITING: usize = 32 << 20;
+
+/// How often somebody who waits looks whether to go on.
+pub const LOOK: Duration = Duration::from_millis(50);
 
 /// What the thread has still to write.
 #[derive(Default)]
@@ -61,10 +65,19 @@ impl Ahead {
         Ok(())
     }
 
-    /// Waits until all is written.
-    pub fn finish(mut self) -> io::Result<()> {
-        lock(&self.shared).is_complete = true;
+    /// Waits until all is written, or `stops` says to leave the rest.
+    pub fn finish(mut self, stops: impl Fn() -> bool) -> io::Result<()> {
+        let mut waiting = lock(&self.shared);
+        waiting.is_complete = true;
         self.shared.1.notify_all();
+        while !waiting.has_ended {
+            if stops() {
+                return Ok(());
+            }
+            let woken = self.shared.1.wait_timeout(waiting, LOOK);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(waiting);
         self.join()
     }
 
@@ -136,7 +149,7 @@ mod tests {
             ahead.send(vec![i; 3]).expect("does not wait");
         }
         (0..100).for_each(|_| permit.send(()).expect("reads"));
-        ahead.finish().expect("writes");
+        ahead.finish(|| false).expect("writes");
         assert!(written.iter().eq((0..100).map(|i| vec![i; 3])));
     }
 
@@ -148,13 +161,21 @@ mod tests {
         (0..3).for_each(|_| ahead.send(vec![0; part]).expect("does not wait"));
         let late = std::thread::spawn(move || {
             ahead.send(vec![1; 1]).expect("is written");
-            ahead.finish()
+            ahead.finish(|| false)
         });
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         assert!(!late.is_finished(), "it waits");
         (0..4).for_each(|_| permit.send(()).expect("reads"));
         late.join().expect("no panic").expect("writes");
         assert_eq!(written.iter().map(|part| part.len()).sum::<usize>(), 3 * part + 1);
+    }
+
+    #[test]
+    fn waiting_for_the_reader_can_be_stopped() {
+        let (mut ahead, _permit, written) = slow();
+        ahead.send(vec![0]).expect("does not wait");
+        ahead.finish(|| true).expect("left");
+        assert!(written.try_recv().is_err());
     }
 
     #[test]
@@ -167,10 +188,10 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        ahead.finish().expect("told before");
+        ahead.finish(|| false).expect("told before");
         let (mut ahead, permit, _written) = slow();
         ahead.send(vec![0]).expect("does not wait");
         drop(permit);
-        assert_eq!(ahead.finish().expect_err("told at the end").kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(ahead.finish(|| false).expect_err("told at the end").kind(), io::ErrorKind::BrokenPipe);
     }
 }

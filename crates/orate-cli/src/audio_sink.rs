@@ -228,13 +228,13 @@ impl Pipe {
         sent.map_err(|e| Self::lost(e, self.playing.take()))
     }
 
-    fn finish(self) -> anyhow::Result<()> {
+    fn finish(self, stops: impl Fn() -> bool) -> anyhow::Result<()> {
         let Pipe { encoder, mut bytes, mut writer, playing } = self;
         encoder.finish(&mut bytes)?;
-        if let Err(e) = writer.send(bytes).and_then(|()| writer.finish()) {
+        if let Err(e) = writer.send(bytes).and_then(|()| writer.finish(&stops)) {
             return Err(Self::lost(e, playing));
         }
-        playing.map_or(Ok(()), Playing::end)
+        playing.map_or(Ok(()), |playing| playing.end(stops))
     }
 
     fn lost(e: io::Error, playing: Option<Playing>) -> anyhow::Error {
@@ -265,15 +265,16 @@ impl Sink {
         }
     }
 
-    /// Completes the output: a file gets its final name, and a player has played all.
-    pub fn finish(self) -> anyhow::Result<()> {
+    /// Completes the output: a file gets its final name, and a player has played all, unless `stops` says to
+    /// stop it.
+    pub fn finish(self, stops: impl Fn() -> bool) -> anyhow::Result<()> {
         match self {
             Sink::File(writer) => Ok(writer.finish()?),
             Sink::Played(writer, file, player) => {
                 writer.finish()?;
-                player.play(&file.0)
+                player.play(&file.0, stops)
             }
-            Sink::Stream(pipe) => pipe.finish(),
+            Sink::Stream(pipe) => pipe.finish(stops),
         }
     }
 }
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "an unfinished file is removed");
         let mut sink = output.open(24_000).unwrap();
         sink.write(&[0.5, -1.0]).unwrap();
-        sink.finish().unwrap();
+        sink.finish(|| false).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [0x00, 0x40, 0x00, 0x80]);
     }
 }

@@ -288,12 +288,16 @@ impl<'a> Delivery<'a> {
             marks: vec![],
         };
         let mut sink = output.open(engine.sample_rate())?;
+        let is_file = output.path.is_some();
         interrupt.remove_at_once(sink.temporary_path());
         let progress = Progress::new(speech.characters, speech.pieces, args.quiet || args.json);
         let mut samples = 0;
         while let Some(chunk) = stream.next() {
             let chunk = chunk?;
-            sink.write(&chunk.samples)?;
+            match sink.write(&chunk.samples) {
+                Err(_) if interrupt.cancel().is_cancelled() => return Err(orate::Error::Cancelled.into()),
+                written => written?,
+            }
             if samples == 0 {
                 speech.first_audio_ms = ms(speaking);
             }
@@ -318,12 +322,18 @@ impl<'a> Delivery<'a> {
             note_warnings(engine);
         }
         speech.warnings.extend(engine.warnings());
-        if interrupt.cancel().is_cancelled() {
+        let cancel = interrupt.cancel();
+        if cancel.is_cancelled() {
             return Err(orate::Error::Cancelled.into());
         }
         // Without the time of a player, or of whoever reads the pipe, to the end.
         speech.seconds = speaking.elapsed().as_secs_f64();
-        sink.finish()?;
+        let finished = sink.finish(|| cancel.is_cancelled());
+        // Ctrl-C ends a player, too.
+        if cancel.is_cancelled() && !is_file {
+            return Err(orate::Error::Cancelled.into());
+        }
+        finished?;
         Ok(speech)
     }
 

@@ -1,5 +1,6 @@
 //! Players: programs of the system that make sound heard.
 
+use crate::ahead::LOOK;
 use crate::audio_sink::Format;
 use crate::failure::UsageError;
 use anyhow::Context as _;
@@ -110,15 +111,15 @@ impl Player {
         Ok((Playing { name: self.name(), child }, stdin))
     }
 
-    /// Plays a file, and waits for the end.
-    pub fn play(&self, file: &Path) -> anyhow::Result<()> {
+    /// Plays a file, and waits for the end, or until `stops` says to stop it.
+    pub fn play(&self, file: &Path, stops: impl Fn() -> bool) -> anyhow::Result<()> {
         let mut command = self.command(0);
         match self.by {
             By::FileInVariable => command.env(SOUND, file),
             _ => command.arg(file),
         };
         let child = self.spawn(command.stdin(Stdio::null()))?;
-        Playing { name: self.name(), child }.end().map(drop)
+        Playing { name: self.name(), child }.end(stops)
     }
 
     fn spawn(&self, command: &mut Command) -> anyhow::Result<Child> {
@@ -134,12 +135,22 @@ pub struct Playing {
 }
 
 impl Playing {
-    /// Waits until all is played.
+    /// Waits until all is played, or `stops` says to stop it.
     ///
     /// # Errors
     /// It failed.
-    pub fn end(mut self) -> anyhow::Result<()> {
-        let status = self.child.wait().with_context(|| format!("--play: lost `{}`", self.name))?;
+    pub fn end(mut self, stops: impl Fn() -> bool) -> anyhow::Result<()> {
+        let status = loop {
+            if let Some(status) =
+                self.child.try_wait().with_context(|| format!("--play: lost `{}`", self.name))?
+            {
+                break status;
+            }
+            if stops() {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        };
         anyhow::ensure!(
             status.success(),
             "--play: `{}` failed ({status}); its message may be above. Set {PLAYER} to another command that reads \
@@ -152,7 +163,7 @@ impl Playing {
     /// What a failure to write to it means: it failed, or its user has ended it.
     pub fn lost(self, e: io::Error) -> anyhow::Error {
         match e.kind() {
-            io::ErrorKind::BrokenPipe => self.end().err().unwrap_or_else(|| e.into()),
+            io::ErrorKind::BrokenPipe => self.end(|| false).err().unwrap_or_else(|| e.into()),
             _ => anyhow::Error::from(e).context(format!("--play: cannot write to `{}`", self.name)),
         }
     }

@@ -126,8 +126,11 @@ fn a_player_ends_with_the_program() {
         assert!(since.elapsed() < Duration::from_secs(60), "the player is started");
         std::thread::sleep(Duration::from_millis(5));
     };
-    // SAFETY: sends a signal to the program alone, not to its player.
-    unsafe { libc::kill(program.id() as i32, libc::SIGINT) };
+    // Much of the sentence waits for the player then.
+    std::thread::sleep(Duration::from_millis(500));
+    // SAFETY: sends a signal to the program alone, not to its player. Not SIGINT, which a background job of a
+    // shell ignores.
+    unsafe { libc::kill(program.id() as i32, libc::SIGTERM) };
     assert_eq!(program.wait().expect("ends").code(), Some(130));
     let ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |s| s.contains(") Z "));
     while cfg!(target_os = "linux") && !ended() {
