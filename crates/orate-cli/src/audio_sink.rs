@@ -265,6 +265,17 @@ impl Sink {
         }
     }
 
+    /// Ends an output that stays incomplete: a file is removed, and a reader gets what was made before,
+    /// unless `stops` says to stop it.
+    pub fn leave(self, stops: impl Fn() -> bool) {
+        if let Sink::Stream(pipe) = self {
+            let Pipe { writer, playing, .. } = *pipe;
+            // The reason why it is incomplete is told; problems of the reader would hide it.
+            let _ = writer.finish(&stops);
+            let _ = playing.map(|playing| playing.end(stops));
+        }
+    }
+
     /// Completes the output: a file gets its final name, and a player has played all, unless `stops` says to
     /// stop it.
     pub fn finish(self, stops: impl Fn() -> bool) -> anyhow::Result<()> {
@@ -303,6 +314,27 @@ mod tests {
             let got = Output::choose(Path::new(path), format).ok().map(|o| o.format);
             assert_eq!(got, expected, "{path} {format:?}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_was_made_before_an_error_is_played() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (script, path) = (folder.path().join("player"), folder.path().join("played"));
+        std::fs::write(&script, "#!/bin/sh\nsleep 0.2; cat > \"$1\"\n").unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let played = |stops: bool| {
+            let player = Player::of_command(&format!("{} {}", script.display(), path.display()));
+            let output = Output { path: None, format: Format::Raw, player };
+            let mut sink = output.open(24_000).unwrap();
+            (0..100).for_each(|_| sink.write(&[0.5; 2400]).unwrap());
+            sink.leave(|| stops);
+            std::fs::read(&path).map_or(0, |bytes| bytes.len())
+        };
+        assert_eq!(played(false), 2 * 240_000);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(played(true), 0, "it is stopped");
     }
 
     #[test]

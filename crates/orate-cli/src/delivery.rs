@@ -293,7 +293,13 @@ impl<'a> Delivery<'a> {
         let progress = Progress::new(speech.characters, speech.pieces, args.quiet || args.json);
         let mut samples = 0;
         while let Some(chunk) = stream.next() {
-            let chunk = chunk?;
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(e) => {
+                    sink.leave(|| interrupt.cancel().is_cancelled());
+                    return Err(e.into());
+                }
+            };
             match sink.write(&chunk.samples) {
                 Err(_) if interrupt.cancel().is_cancelled() => return Err(orate::Error::Cancelled.into()),
                 written => written?,
@@ -326,7 +332,7 @@ impl<'a> Delivery<'a> {
         if cancel.is_cancelled() {
             return Err(orate::Error::Cancelled.into());
         }
-        // Without the time of a player, or of whoever reads the pipe, to the end.
+        // The time until a player, or a reader of the pipe, is done is not that of the speech.
         speech.seconds = speaking.elapsed().as_secs_f64();
         let finished = sink.finish(|| cancel.is_cancelled());
         // Ctrl-C ends a player, too.

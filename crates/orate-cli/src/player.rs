@@ -58,10 +58,15 @@ impl Player {
         Ok(Self::choose(&command, &env::var_os("PATH").unwrap_or_default())?)
     }
 
-    fn choose(command: &str, search_path: &std::ffi::OsStr) -> Result<Player, UsageError> {
+    /// A program and its arguments, separated by spaces; `None` if there are only spaces.
+    pub fn of_command(command: &str) -> Option<Player> {
         let mut words = command.split_whitespace().map(str::to_owned);
-        if let Some(program) = words.next() {
-            return Ok(Player { program: program.into(), args: words.collect(), by: By::Wav });
+        Some(Player { program: words.next()?.into(), args: words.collect(), by: By::Wav })
+    }
+
+    fn choose(command: &str, search_path: &std::ffi::OsStr) -> Result<Player, UsageError> {
+        if let Some(player) = Self::of_command(command) {
+            return Ok(player);
         }
         let folders: Vec<PathBuf> = env::split_paths(search_path).collect();
         let found = |name: &str| {
@@ -97,9 +102,15 @@ impl Player {
         self.program.file_stem().unwrap_or(self.program.as_os_str()).to_string_lossy().into_owned()
     }
 
+    /// The command, for sound of this rate in Hz.
     fn command(&self, sample_rate: u32) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(self.args.iter().map(|arg| arg.replace("RATE", &sample_rate.to_string())));
+        match self.by {
+            By::Samples => {
+                command.args(self.args.iter().map(|arg| arg.replace("RATE", &sample_rate.to_string())))
+            }
+            _ => command.args(&self.args),
+        };
         command.stdout(Stdio::null());
         command
     }
@@ -153,8 +164,8 @@ impl Playing {
         };
         anyhow::ensure!(
             status.success(),
-            "--play: `{}` failed ({status}); its message may be above. Set {PLAYER} to another command that reads \
-             WAV from standard input, or write a file with -o",
+            "--play: `{}` failed ({status}); its message may be above. Set {PLAYER} to another command that \
+             reads WAV from standard input, or write a file with -o",
             self.name
         );
         Ok(())

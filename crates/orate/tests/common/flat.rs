@@ -19,8 +19,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// For windows of so many utterances, `all` together: 7 kB and half a block may stay of each, or 8 kB as
-    /// the halves show it.
+    /// For windows of `window` utterances, of which there are `all`. Each may leave 7 kB and half a block
+    /// behind by the trend of the windows, and 8 kB by their halves.
     fn of(window: usize, all: usize) -> Limits {
         let (window, between_halves) = (window as f64, all as f64 / 2.0);
         Limits { growth: 0.007 * window, later: 0.008 * between_halves, blocks: 0.5 * window }
