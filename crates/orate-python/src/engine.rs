@@ -20,9 +20,9 @@ use std::path::PathBuf;
 /// `device` is "auto", "cpu", "gpu", "cuda", "vulkan", "metal" or "dx12", GPUs with a number if there are
 /// several: "cuda:1". `threads` and `isa` are for the CPU. `precision` is the format of weights:
 /// "stored", "f32", "tf32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0" or "auto"; `kv` that of the
-/// KV cache: "f32", "f16", "bf16", "q8_0" or "auto". `codec` is the second of two GGUF files; without, the one
-/// beside the model. `cache` is a folder for compiled kernels. With `allow_fallback`, the CPU replaces a device
-/// that cannot run the model.
+/// KV cache: "f32", "f16", "bf16", "q8_0" or "auto". `codec` is the second of two GGUF files; without, the
+/// one beside the model. `cache` is a folder for compiled kernels. With `allow_fallback`, the CPU replaces a
+/// device that cannot run the model.
 ///
 /// >>> import orate
 /// >>> engine = orate.Engine()

@@ -29,7 +29,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; or a pause or a
+    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; or a pause or
     /// gain is out of range.
     pub fn stream_script(
         &self,
