@@ -10,8 +10,10 @@ use orate_audio::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Longest title in the name of a file, in characters.
+/// Longest title in the name of a file, in characters and in bytes. File systems allow 255 bytes, with the
+/// ending of a file that is being written.
 const MAX_NAME: usize = 80;
+const MAX_NAME_BYTES: usize = 200;
 
 /// Where the sound of a book goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +238,12 @@ impl Writer {
 fn file_name(index: usize, count: usize, title: &str, extension: &str) -> String {
     let digits = count.to_string().len().max(2);
     let is_safe = |c: &char| !c.is_control() && !r#"/\:*?"<>|"#.contains(*c) && !orate_text::is_invisible(*c);
-    let title: String = title.chars().filter(is_safe).take(MAX_NAME).collect();
+    let mut bytes = 0;
+    let fits = |c: &char| {
+        bytes += c.len_utf8();
+        bytes <= MAX_NAME_BYTES
+    };
+    let title: String = title.chars().filter(is_safe).take(MAX_NAME).take_while(fits).collect();
     let title = title.trim().trim_end_matches(['.', ' ']);
     let space = if title.is_empty() { "" } else { " " };
     format!("{:0digits$}{space}{title}.{extension}", index + 1)
@@ -260,6 +267,8 @@ mod tests {
             assert_eq!(file_name(0, 9, title, "mp3"), expected);
         }
         assert_eq!(file_name(0, 1000, "A", "mp3"), "0001 A.mp3");
-        assert!(file_name(0, 1, &"é".repeat(500), "mp3").len() < 200);
+        for title in ["é", "漢", "😀"] {
+            assert!(file_name(99_999, 100_000, &title.repeat(500), "flac").len() < 230);
+        }
     }
 }

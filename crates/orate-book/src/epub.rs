@@ -47,7 +47,12 @@ pub(crate) fn read(path: &Path, bytes: Vec<u8>) -> Result<Book, BookError> {
         let href = entry.href();
         let name = href.path().as_str();
         let mut page = Bounded(vec![]);
-        entry.copy_bytes(&mut page).map_err(|e| damaged(with_causes(&e)))?;
+        entry.copy_bytes(&mut page).map_err(|e| {
+            damaged(format!(
+                "{name}: cannot read this page ({}); repair the book with an editor",
+                with_causes(&e)
+            ))
+        })?;
         text += page.0.len();
         if text > MAX_TEXT {
             return Err(damaged(format!("more than {} MiB of text", MAX_TEXT >> 20)));

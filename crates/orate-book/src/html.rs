@@ -76,14 +76,57 @@ const VOID: [&str; 13] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
 /// Elements inside a line. All others begin and end one.
-const INLINE: [&str; 40] = [
-    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "embed",
-    "font", "i", "img", "input", "ins", "kbd", "label", "link", "mark", "meta", "meter", "output", "q", "rb",
-    "ruby", "s", "samp", "small", "span", "strong", "sub", "sup", "time", "tt", "u", "var",
+const INLINE: [&str; 62] = [
+    "a", "abbr", "acronym", "applet", "area", "audio", "b", "bdi", "bdo", "big", "button", "canvas", "cite",
+    "code", "data", "datalist", "del", "dfn", "em", "embed", "font", "i", "iframe", "img", "input", "ins",
+    "kbd", "label", "link", "map", "mark", "math", "meta", "meter", "noscript", "object", "output", "param",
+    "q", "rb", "rp", "rt", "rtc", "ruby", "s", "samp", "script", "select", "small", "span", "strong",
+    "style", "sub", "sup", "svg", "template", "textarea", "time", "tt", "u", "var", "video",
 ];
 
 /// Elements that the next one of the same name ends.
 const OPTIONAL_END: [&str; 9] = ["dd", "dt", "li", "option", "p", "rp", "rt", "td", "th"];
+
+/// Elements that end a paragraph whose end tag is left out.
+const END_PARAGRAPH: [&str; 31] = [
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "center",
+    "details",
+    "dialog",
+    "dir",
+    "div",
+    "dl",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "header",
+    "hr",
+    "main",
+    "menu",
+    "nav",
+    "ol",
+    "pre",
+    "section",
+    "table",
+    "ul",
+];
+
+/// Elements that may stand in `head`. Any other one ends it.
+const OF_HEAD: [&str; 12] = [
+    "base", "basefont", "bgsound", "head", "link", "meta", "noframes", "noscript", "script", "style",
+    "template", "title",
+];
 
 /// Kinds of content, by `epub:type` and `role`, that is not read aloud.
 const SKIPPED_KINDS: [&str; 17] = [
@@ -121,14 +164,22 @@ struct State {
     heading: Option<u8>,
     /// Ids since the last block.
     ids: Vec<String>,
-    /// Element that is left out, and how many of its name are open.
-    skipped: Option<(String, usize)>,
+    /// Element that is left out.
+    skipped: Option<Skipped>,
     /// Whether the text of `title` is being read, which is in `head`.
     in_title: bool,
     title: Line,
     /// Lengths of the line where a link to a place of the book, and a raised text, began.
     link: Option<usize>,
     raised: Option<usize>,
+}
+
+/// An open element whose content is left out.
+struct Skipped {
+    name: String,
+    /// How many elements are open that have to end first: of the same name, or in an element whose end tag
+    /// may be left out, of those that need one.
+    inner: usize,
 }
 
 impl TokenSink for Reader {
@@ -200,26 +251,29 @@ impl State {
                 self.page.author = line.take();
             }
             // Pictures have titles, too.
-            "title" if !is_empty && self.skipped.as_ref().is_none_or(|(name, _)| name == "head") => {
+            "title" if !is_empty && self.skipped.as_ref().is_none_or(|skipped| skipped.name == "head") => {
                 self.in_title = self.page.title.is_none();
                 if self.skipped.is_none() {
-                    self.skipped = Some(("title".to_owned(), 1));
+                    self.skip("title");
                 }
                 return;
             }
             "body" => self.skipped = None,
             _ => {}
         }
-        if let Some((skipped, depth)) = &mut self.skipped {
-            if skipped == name && !is_empty {
-                if *depth > 1 || self.syntax == Syntax::Xhtml || !OPTIONAL_END.contains(&name) {
-                    *depth += 1;
-                    return;
-                }
-                self.skipped = None;
-            } else {
+        if let Some(skipped) = &mut self.skipped {
+            let is_html = self.syntax == Syntax::Html;
+            let has_optional_end = is_html && OPTIONAL_END.contains(&&*skipped.name);
+            let is_ended = match has_optional_end {
+                true => skipped.inner == 0 && is_ended_by(&skipped.name, name),
+                false => is_html && skipped.name == "head" && !OF_HEAD.contains(&name),
+            };
+            if !is_ended {
+                let counts = if has_optional_end { needs_end(name) } else { skipped.name == name };
+                skipped.inner += usize::from(counts && !is_empty);
                 return;
             }
+            self.skipped = None;
         }
         let kinds = [attribute("epub:type"), attribute("role")].into_iter().flatten();
         let is_kind = kinds.flat_map(str::split_whitespace).any(|kind| SKIPPED_KINDS.contains(&kind));
@@ -234,7 +288,7 @@ impl State {
                 self.end_line_before(name);
             }
             if !is_empty {
-                self.skipped = Some((name.to_owned(), 1));
+                self.skip(name);
             }
             return;
         }
@@ -269,33 +323,41 @@ impl State {
             if take(&mut self.in_title) {
                 self.page.title = self.title.take();
             }
-            if self.skipped.as_ref().is_some_and(|(skipped, _)| skipped == "title") {
+            if self.skipped.as_ref().is_some_and(|skipped| skipped.name == "title") {
                 self.skipped = None;
             }
             return;
         }
-        if let Some((skipped, depth)) = &mut self.skipped {
-            if skipped == name {
-                *depth -= 1;
-                if *depth == 0 {
-                    self.skipped = None;
-                }
+        if let Some(skipped) = &mut self.skipped {
+            let has_optional_end = self.syntax == Syntax::Html && OPTIONAL_END.contains(&&*skipped.name);
+            let is_same = skipped.name == name;
+            let counts = if has_optional_end { needs_end(name) } else { is_same };
+            match skipped.inner {
+                // The end of the parent ends the element, too.
+                0 if is_same || counts => self.skipped = None,
+                _ if counts => skipped.inner -= 1,
+                _ => {}
             }
-            return;
+            if self.skipped.is_some() || is_same {
+                return;
+            }
         }
         match name {
             "a" => {
                 if let Some(start) = self.link.take()
                     && is_mark(self.line.since(start))
+                    && !self.is_cross_reference(start)
                 {
                     self.line.truncate(start);
                 }
             }
             "sup" => {
-                if let Some(start) = self.raised.take()
-                    && is_mark(self.line.since(start))
-                    && !self.is_exponent(start)
-                {
+                let Some(start) = self.raised.take() else { return };
+                let is_exponent = self.is_exponent(start);
+                if is_exponent && let Some(power) = power(self.line.since(start)) {
+                    self.line.truncate(start);
+                    self.line.push(&power);
+                } else if !is_exponent && is_mark(self.line.since(start)) {
                     self.line.truncate(start);
                 }
             }
@@ -306,11 +368,29 @@ impl State {
         }
     }
 
-    /// Whether a raised number follows a number or a unit, as in 10² and m².
+    fn skip(&mut self, name: &str) {
+        self.skipped = Some(Skipped { name: name.to_owned(), inner: 0 });
+    }
+
+    /// Whether a link to a number belongs to the sentence, as in "see chapters 3, 4 and 5": it is a word of
+    /// its own, without brackets, that follows a word or a number and a comma. Marks of notes follow their
+    /// word at once, or a sentence.
+    fn is_cross_reference(&self, start: usize) -> bool {
+        let Some((before, text)) = self.line.since(0).split_at_checked(start) else { return false };
+        let is_bare = text.trim().chars().all(char::is_alphanumeric) && !text.trim().is_empty();
+        let word = before.trim_end();
+        let follows_number = |word: &str| word.ends_with(|c: char| c.is_ascii_digit());
+        let is_listed = word.strip_suffix([',', '-', '\u{2013}']).is_some_and(follows_number);
+        let is_apart = word.len() < before.len() && word.ends_with(char::is_alphanumeric);
+        is_bare && (is_apart || is_listed)
+    }
+
+    /// Whether a raised number follows a number or a unit, as in 10² and m². After a year it marks a note.
     fn is_exponent(&self, start: usize) -> bool {
         let before = &self.line.since(0)[..start.min(self.line.len())];
         let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        word.ends_with(|c: char| c.is_ascii_digit()) || SQUARED.contains(&word)
+        let is_year = word.len() == 4 && word.parse().is_ok_and(|year: u16| (1000..2100).contains(&year));
+        word.ends_with(|c: char| c.is_ascii_digit()) && !is_year || SQUARED.contains(&word)
     }
 
     /// Ends the line at the edge of an element. Inside a heading it is a pause.
@@ -335,6 +415,35 @@ impl State {
     fn add(&mut self, block: Block) {
         self.page.blocks.push((take(&mut self.ids), block));
     }
+}
+
+/// Whether the start of an element ends an open one whose end tag was left out.
+fn is_ended_by(open: &str, name: &str) -> bool {
+    match open {
+        "dd" | "dt" => ["dd", "dt"].contains(&name),
+        "p" => name == "p" || END_PARAGRAPH.contains(&name),
+        "rp" | "rt" => ["rp", "rt"].contains(&name),
+        "td" | "th" => ["td", "th", "tr", "tbody", "tfoot", "thead"].contains(&name),
+        open => open == name,
+    }
+}
+
+/// Whether an element that holds others has to have an end tag.
+fn needs_end(name: &str) -> bool {
+    let is_inline = INLINE.contains(&name) && name != "ruby";
+    !is_inline && !OPTIONAL_END.contains(&name) && !VOID.contains(&name)
+}
+
+/// A raised number in signs of its own, so that 10 with a raised 6 is not 106.
+fn power(text: &str) -> Option<String> {
+    const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let sign = |c| match c {
+        '-' | '\u{2212}' | '\u{2013}' => Some('⁻'),
+        '+' => Some('⁺'),
+        c => Some(DIGITS[c.to_digit(10)? as usize]),
+    };
+    let text = text.trim();
+    text.ends_with(|c: char| c.is_ascii_digit()).then(|| text.chars().map(sign).collect()).flatten()
 }
 
 fn heading(name: &str) -> Option<u8> {

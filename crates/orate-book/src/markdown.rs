@@ -12,17 +12,13 @@ pub(crate) fn read(text: &str) -> Book {
         | Options::ENABLE_FOOTNOTES
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
-        | Options::ENABLE_HEADING_ATTRIBUTES
-        | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS;
+        | Options::ENABLE_HEADING_ATTRIBUTES;
+    let (header, text) = header_and_rest(text);
     let (mut line, mut heading, mut blocks) = (Line::default(), None, vec![]);
     // Open elements that are left out.
     let mut skipped = 0_usize;
-    let (mut header, mut in_header) = (String::new(), false);
     for event in Parser::new_ext(text, options) {
         match event {
-            Event::Start(Tag::MetadataBlock(_)) => in_header = true,
-            Event::End(TagEnd::MetadataBlock(_)) => in_header = false,
-            Event::Text(text) if in_header => header.push_str(&text),
             Event::Start(
                 Tag::CodeBlock(_) | Tag::FootnoteDefinition(_) | Tag::Image { .. } | Tag::HtmlBlock,
             ) => skipped += 1,
@@ -32,6 +28,7 @@ pub(crate) fn read(text: &str) -> Book {
             _ if skipped > 0 => {}
             Event::Text(text) | Event::Code(text) => line.push(&text),
             Event::SoftBreak | Event::HardBreak => line.push(" "),
+            Event::InlineHtml(tag) if is_line_break(&tag) => line.push(" "),
             Event::Rule => {
                 blocks.extend(line.take_block(None));
                 blocks.push(Block::Break);
@@ -48,10 +45,36 @@ pub(crate) fn read(text: &str) -> Book {
     }
     blocks.extend(line.take_block(heading));
     let (first, chapters) = by_headings(blocks);
-    let title = field(&header, "title").or(first);
-    let authors = field(&header, "author").into_iter().collect();
-    let language = field(&header, "lang").or_else(|| field(&header, "language"));
+    let title = field(header, "title").or(first);
+    let authors = field(header, "author").into_iter().collect();
+    let language = field(header, "lang").or_else(|| field(header, "language"));
     Book { title, authors, language, chapters }
+}
+
+/// Divides a text into its YAML header, from a first line `---` to a line `---` or `...`, and the rest.
+/// Anywhere else `---` is a rule or underlines a heading.
+fn header_and_rest(text: &str) -> (&str, &str) {
+    let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+    let none = ("", text);
+    let mut lines = text.split_inclusive('\n');
+    let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else { return none };
+    let start = first.len();
+    let mut end = start;
+    for line in lines {
+        match line.trim_end() {
+            "---" | "..." => return (&text[start..end], &text[end + line.len()..]),
+            // A rule before the first paragraph.
+            first if end == start && !first.contains([':', '#']) => return none,
+            _ => end += line.len(),
+        }
+    }
+    none
+}
+
+/// Whether a tag is `<br>`, which ends a line.
+fn is_line_break(tag: &str) -> bool {
+    let name = tag.trim_start_matches('<').split(['>', '/', ' ']).next().unwrap_or_default();
+    name.eq_ignore_ascii_case("br")
 }
 
 /// Whether a tag is inside a line.

@@ -60,7 +60,8 @@ typedef struct {
     uint32_t sample_rate;
     // Channels; always 1.
     uint32_t channels;
-    // What was asked for and has no effect with this model, a line each; "" if there is nothing.
+    // What was asked for and has no effect with this model, and whether speech ran away and was cut, a line
+    // each; "" if there is nothing.
     const char *warnings;
 } orate_audio;
 
@@ -80,7 +81,7 @@ typedef struct {
     size_t piece;
     // The piece of text, as the model reads it.
     const char *text;
-    // As in orate_audio; the same in each chunk.
+    // As in orate_audio, as far as it is known. The last chunk has all.
     const char *warnings;
 } orate_chunk;
 

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::failure::{Failure, Result, Status, guard, status};
 use crate::options::{self, Speech};
 use crate::text::{c_string, given, pointed};
-use orate::{AudioFormat, Cancel, EncoderSettings};
+use orate::{AudioFormat, Cancel, EncoderSettings, FinishReason};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 
@@ -22,7 +22,8 @@ pub struct Audio {
     sample_rate: u32,
     /// Channels; always 1.
     channels: u32,
-    /// What was asked for and has no effect with this model, a line each; "" if there is nothing.
+    /// What was asked for and has no effect with this model, and whether speech ran away and was cut, a line
+    /// each; "" if there is nothing.
     warnings: *const c_char,
 }
 
@@ -52,7 +53,7 @@ pub struct Chunk {
     piece: usize,
     /// The piece of text, as the model reads it.
     text: *const c_char,
-    /// As in orate_audio; the same in each chunk.
+    /// As in orate_audio, as far as it is known. The last chunk has all.
     warnings: *const c_char,
 }
 
@@ -125,11 +126,14 @@ pub unsafe extern "C" fn orate_say(
     let spoken = guard(|| {
         // SAFETY: pointers of the caller.
         let (stream, sample_rate) = unsafe { begin(engine, text, options, cancel, true) }?;
-        let warnings = c_string(stream.warnings().join("\n"));
+        let mut warnings = stream.warnings().to_vec();
         let mut samples = vec![];
         for chunk in stream {
-            samples.append(&mut chunk?.samples);
+            let mut chunk = chunk?;
+            note_end(&mut warnings, chunk.finish);
+            samples.append(&mut chunk.samples);
         }
+        let warnings = c_string(warnings.join("\n"));
         let audio = Audio {
             samples: samples.as_mut_ptr(),
             length: samples.len(),
@@ -140,6 +144,14 @@ pub unsafe extern "C" fn orate_say(
         Ok(Box::new(Owned { audio, samples, warnings }))
     });
     spoken.map_or(std::ptr::null_mut(), |owned| Box::into_raw(owned).cast())
+}
+
+/// Adds the warning of a piece that ended, once.
+fn note_end(warnings: &mut Vec<String>, finish: Option<FinishReason>) {
+    let warning = finish.and_then(FinishReason::warning);
+    if let Some(warning) = warning.filter(|warning| !warnings.iter().any(|known| known == warning)) {
+        warnings.push(warning.to_owned());
+    }
 }
 
 /// Frees audio that orate_say() returned. NULL is allowed.
@@ -204,9 +216,11 @@ pub unsafe extern "C" fn orate_stream(
         let on_chunk = on_chunk.ok_or_else(|| Failure::input("on_chunk is NULL; give a function"))?;
         // SAFETY: pointers of the caller.
         let (stream, sample_rate) = unsafe { begin(engine, text, options, cancel, false) }?;
-        let warnings = c_string(stream.warnings().join("\n"));
+        let mut warnings = stream.warnings().to_vec();
         for spoken in stream {
             let spoken = spoken?;
+            note_end(&mut warnings, spoken.finish);
+            let warnings = c_string(warnings.join("\n"));
             let text = c_string(spoken.text.into_text());
             let chunk = Chunk {
                 samples: spoken.samples.as_ptr(),
@@ -226,4 +240,21 @@ pub unsafe extern "C" fn orate_stream(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speech_that_was_cut_is_a_warning_once() {
+        let mut warnings = vec!["`foo` is not supported".to_owned()];
+        let reasons =
+            [FinishReason::Stop, FinishReason::Length, FinishReason::Runaway, FinishReason::Runaway];
+        for finish in reasons.map(Some).into_iter().chain([None]) {
+            note_end(&mut warnings, finish);
+        }
+        assert_eq!(warnings.len(), 2);
+        assert!(warnings[1].contains("was cut; another seed"), "{warnings:?}");
+    }
 }

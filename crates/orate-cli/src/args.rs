@@ -20,7 +20,7 @@ use std::path::PathBuf;
 Examples:
   orate say \"Good morning.\" -o morning.wav
   orate say --file book.txt -o book.flac --speed 1.1
-  echo \"Read me.\" | orate say -o - | aplay
+  echo \"Read me.\" | orate say --play
   orate pull supertonic-3
   orate say \"Hola.\" --model supertonic-3 --voice F1:0.7+M1:0.3 --lang es
   orate inspect supertonic-2/
@@ -35,6 +35,7 @@ Environment:
   ORATE_VOICE         packed voice (.gguf) to use instead of the built-in one
   ORATE_VOICE_FOLDER  folder of kept voices (`orate voices`)
   ORATE_CPU_ISA       CPU instruction set, as with --isa
+  ORATE_PLAYER        command that plays, for --play: it reads WAV from standard input
   ORATE_CACHE         folder for compiled GPU kernels (`orate cache` shows it)
   HF_HOME             folder of pulled models, as for Python (`orate pull --help`)")]
 pub struct Cli {

@@ -1,11 +1,13 @@
-//! Destination of audio: standard output, or a file that appears only when it is complete.
+//! Destination of audio: standard output, a player, or a file that appears only when it is complete.
 
+use crate::ahead::Ahead;
 use crate::failure::UsageError;
 use crate::outputs;
+use crate::player::{Player, Playing};
 use anyhow::Context;
 use clap::ValueEnum;
 use orate::{AudioFormat, AudioWriter, EncoderSettings, StreamEncoder};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 /// Format of the samples.
@@ -81,8 +83,9 @@ impl Format {
 /// Destination of audio, checked but not opened.
 #[derive(Debug, PartialEq)]
 pub struct Output {
-    /// `None` for standard output.
+    /// `None` for standard output and players.
     pub path: Option<PathBuf>,
+    pub player: Option<Player>,
     /// Format of the samples.
     pub format: Format,
 }
@@ -98,7 +101,7 @@ impl Output {
                                such as `orate say … -o - | aplay`";
                 return Err(UsageError(problem.to_owned()).into());
             }
-            return Ok(Output { path: None, format });
+            return Ok(Output { path: None, player: None, format });
         }
         // Devices and named pipes, such as /dev/null, have no extension.
         let is_special = || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
@@ -127,22 +130,52 @@ impl Output {
             }
         };
         format.check()?;
-        Ok(Output { path: Some(path.to_owned()), format })
+        Ok(Output { path: Some(path.to_owned()), player: None, format })
     }
 
-    /// Path, or `-` for standard output.
+    /// A player in place of a file.
+    pub fn played() -> anyhow::Result<Output> {
+        let player = Player::find()?;
+        Ok(Output { path: None, format: player.format(), player: Some(player) })
+    }
+
+    /// Whether it is standard output.
+    pub fn is_standard(&self) -> bool {
+        self.path.is_none() && self.player.is_none()
+    }
+
+    /// Whether sound is heard while it is made, so that it cannot be taken back.
+    pub fn is_heard(&self) -> bool {
+        self.path.is_none() && !self.player.as_ref().is_some_and(Player::needs_file)
+    }
+
+    /// Path, name of the player, or `-` for standard output.
     pub fn name(&self) -> String {
-        self.path.as_ref().map_or_else(|| "-".to_owned(), |p| p.display().to_string())
+        match (&self.path, &self.player) {
+            (Some(path), _) => path.display().to_string(),
+            (None, Some(player)) => player.name(),
+            (None, None) => "-".to_owned(),
+        }
     }
 
     /// Opens the output for audio of this sample rate, in Hz.
     pub fn open(&self, sample_rate: u32) -> anyhow::Result<Sink> {
         let format = self.format.of_file();
-        if let Some(path) = &self.path {
-            return Ok(Sink::File(Box::new(AudioWriter::create(path, sample_rate, format)?)));
-        }
+        let create = |path: &Path| AudioWriter::create(path, sample_rate, format).map(Box::new);
+        let (playing, writer) = match (&self.path, &self.player) {
+            (Some(path), _) => return Ok(Sink::File(create(path)?)),
+            (None, Some(player)) if player.needs_file() => {
+                let file = TemporaryFile::new();
+                return Ok(Sink::Played(create(&file.0)?, file, player.clone()));
+            }
+            (None, Some(player)) => {
+                let (playing, stdin) = player.start(sample_rate)?;
+                (Some(playing), Ahead::new(stdin))
+            }
+            (None, None) => (None, Ahead::new(io::stdout())),
+        };
         let encoder = StreamEncoder::new(format, sample_rate, &EncoderSettings::default())?;
-        let mut pipe = Pipe { encoder, bytes: vec![] };
+        let mut pipe = Pipe { encoder, bytes: vec![], writer: writer.context(STDOUT)?, playing };
         pipe.encoder.begin(&mut pipe.bytes)?;
         pipe.send()?;
         Ok(Sink::Stream(Box::new(pipe)))
@@ -156,24 +189,59 @@ const STDOUT: &str =
 pub enum Sink {
     /// A file, or a device or pipe with a name.
     File(Box<AudioWriter>),
-    /// Standard output.
+    /// A file for a player, which plays it when it is complete.
+    Played(Box<AudioWriter>, TemporaryFile, Player),
+    /// Standard output, or a player.
     Stream(Box<Pipe>),
 }
 
-/// A stream on standard output.
+/// A file that is deleted when it is dropped.
+pub struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    fn new() -> TemporaryFile {
+        TemporaryFile(std::env::temp_dir().join(format!("orate-{}.wav", std::process::id())))
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        // It may not be there yet.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A stream to a program that reads it.
 pub struct Pipe {
     encoder: StreamEncoder,
     /// Encoded, and not yet sent.
     bytes: Vec<u8>,
+    writer: Ahead,
+    /// `None` for standard output.
+    playing: Option<Playing>,
 }
 
 impl Pipe {
     /// Sends what is encoded, so that a player gets it at once.
     fn send(&mut self) -> anyhow::Result<()> {
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(&self.bytes).and_then(|()| stdout.flush()).context(STDOUT)?;
-        self.bytes.clear();
-        Ok(())
+        let sent = self.writer.send(std::mem::take(&mut self.bytes));
+        sent.map_err(|e| Self::lost(e, self.playing.take()))
+    }
+
+    fn finish(self, stops: impl Fn() -> bool) -> anyhow::Result<()> {
+        let Pipe { encoder, mut bytes, mut writer, playing } = self;
+        encoder.finish(&mut bytes)?;
+        if let Err(e) = writer.send(bytes).and_then(|()| writer.finish(&stops)) {
+            return Err(Self::lost(e, playing));
+        }
+        playing.map_or(Ok(()), |playing| playing.end(stops))
+    }
+
+    fn lost(e: io::Error, playing: Option<Playing>) -> anyhow::Error {
+        match playing {
+            Some(playing) => playing.lost(e),
+            None => anyhow::Error::from(e).context(STDOUT),
+        }
     }
 }
 
@@ -181,7 +249,7 @@ impl Sink {
     /// Temporary name of the unfinished file.
     pub fn temporary_path(&self) -> Option<&Path> {
         match self {
-            Sink::File(writer) => writer.temporary_path(),
+            Sink::File(writer) | Sink::Played(writer, ..) => writer.temporary_path(),
             Sink::Stream(_) => None,
         }
     }
@@ -189,7 +257,7 @@ impl Sink {
     /// Appends samples.
     pub fn write(&mut self, samples: &[f32]) -> anyhow::Result<()> {
         match self {
-            Sink::File(writer) => Ok(writer.write(samples)?),
+            Sink::File(writer) | Sink::Played(writer, ..) => Ok(writer.write(samples)?),
             Sink::Stream(pipe) => {
                 pipe.encoder.push(samples, &mut pipe.bytes)?;
                 pipe.send()
@@ -197,16 +265,27 @@ impl Sink {
         }
     }
 
-    /// Completes the output; a file gets its final name.
-    pub fn finish(self) -> anyhow::Result<()> {
+    /// Ends an output that stays incomplete: a file is removed, and a reader gets what was made before,
+    /// unless `stops` says to stop it.
+    pub fn leave(self, stops: impl Fn() -> bool) {
+        if let Sink::Stream(pipe) = self {
+            let Pipe { writer, playing, .. } = *pipe;
+            // The reason why it is incomplete is told; problems of the reader would hide it.
+            let _ = writer.finish(&stops);
+            let _ = playing.map(|playing| playing.end(stops));
+        }
+    }
+
+    /// Completes the output: a file gets its final name, and a player has played all, unless `stops` says to
+    /// stop it.
+    pub fn finish(self, stops: impl Fn() -> bool) -> anyhow::Result<()> {
         match self {
             Sink::File(writer) => Ok(writer.finish()?),
-            Sink::Stream(pipe) => {
-                let Pipe { encoder, mut bytes } = *pipe;
-                encoder.finish(&mut bytes)?;
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(&bytes).and_then(|()| stdout.flush()).context(STDOUT)
+            Sink::Played(writer, file, player) => {
+                writer.finish()?;
+                player.play(&file.0, stops)
             }
+            Sink::Stream(pipe) => pipe.finish(stops),
         }
     }
 }
@@ -237,6 +316,27 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn what_was_made_before_an_error_is_played() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (script, path) = (folder.path().join("player"), folder.path().join("played"));
+        std::fs::write(&script, "#!/bin/sh\nsleep 0.2; cat > \"$1\"\n").unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let played = |stops: bool| {
+            let player = Player::of_command(&format!("{} {}", script.display(), path.display()));
+            let output = Output { path: None, format: Format::Raw, player };
+            let mut sink = output.open(24_000).unwrap();
+            (0..100).for_each(|_| sink.write(&[0.5; 2400]).unwrap());
+            sink.leave(|| stops);
+            std::fs::read(&path).map_or(0, |bytes| bytes.len())
+        };
+        assert_eq!(played(false), 2 * 240_000);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(played(true), 0, "it is stopped");
+    }
+
     #[test]
     fn raw_files_appear_when_finished() {
         let folder = tempfile::tempdir().unwrap();
@@ -249,7 +349,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "an unfinished file is removed");
         let mut sink = output.open(24_000).unwrap();
         sink.write(&[0.5, -1.0]).unwrap();
-        sink.finish().unwrap();
+        sink.finish(|| false).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [0x00, 0x40, 0x00, 0x80]);
     }
 }

@@ -28,6 +28,14 @@ pub struct OutputArgs {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Play the sound while it is made, in place of writing it
+    ///
+    /// With the first of paplay, aplay, ffplay, mpv and play (of SoX) that is installed; on macOS and Windows
+    /// also with what the system has, which plays when all is made. ORATE_PLAYER names another command, which
+    /// gets WAV on its standard input.
+    #[arg(long, conflicts_with_all = ["output", "format"])]
+    pub play: bool,
+
     /// Sample format [default: from the extension of the output]
     #[arg(long, value_name = "FORMAT", hide_short_help = true)]
     pub format: Option<Format>,
@@ -152,8 +160,10 @@ impl OutputArgs {
         (engine, voice): (&EngineArgs, &VoiceArgs),
         others: &[(&str, &Path)],
     ) -> anyhow::Result<Output> {
-        let output = self.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
-        let output = Output::choose(&output, self.format)?;
+        let output = match self.play {
+            true => Output::played()?,
+            false => Output::choose(self.output.as_deref().unwrap_or(DEFAULT_OUTPUT.as_ref()), self.format)?,
+        };
         if let (Some(sound), Some(picture)) = (&output.path, &self.plot)
             && outputs::is_same_place(sound, picture)
         {
@@ -234,15 +244,15 @@ impl<'a> Delivery<'a> {
         Ok(delivery)
     }
 
-    /// Whether sound goes to a file, and can be retracted.
-    pub fn is_file(&self) -> bool {
-        self.output.path.is_some()
+    /// Whether sound is heard while it is made.
+    pub fn is_heard(&self) -> bool {
+        self.output.is_heard()
     }
 
     /// Whether the JSON object goes to standard error because audio goes to standard output. Nothing else is
     /// printed there, so that programs can parse it; the object contains all notes.
     fn object_stands_alone(&self) -> bool {
-        self.args.json && self.output.path.is_none()
+        self.args.json && self.output.is_standard()
     }
 
     /// Writes all audio of a stream that was begun at `speaking`. Warnings about the command line are noted
@@ -278,12 +288,22 @@ impl<'a> Delivery<'a> {
             marks: vec![],
         };
         let mut sink = output.open(engine.sample_rate())?;
+        let is_file = output.path.is_some();
         interrupt.remove_at_once(sink.temporary_path());
         let progress = Progress::new(speech.characters, speech.pieces, args.quiet || args.json);
         let mut samples = 0;
         while let Some(chunk) = stream.next() {
-            let chunk = chunk?;
-            sink.write(&chunk.samples)?;
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(e) => {
+                    sink.leave(|| interrupt.cancel().is_cancelled());
+                    return Err(e.into());
+                }
+            };
+            match sink.write(&chunk.samples) {
+                Err(_) if interrupt.cancel().is_cancelled() => return Err(orate::Error::Cancelled.into()),
+                written => written?,
+            }
             if samples == 0 {
                 speech.first_audio_ms = ms(speaking);
             }
@@ -308,11 +328,18 @@ impl<'a> Delivery<'a> {
             note_warnings(engine);
         }
         speech.warnings.extend(engine.warnings());
-        if interrupt.cancel().is_cancelled() {
+        let cancel = interrupt.cancel();
+        if cancel.is_cancelled() {
             return Err(orate::Error::Cancelled.into());
         }
-        sink.finish()?;
+        // The time until a player, or a reader of the pipe, is done is not that of the speech.
         speech.seconds = speaking.elapsed().as_secs_f64();
+        let finished = sink.finish(|| cancel.is_cancelled());
+        // Ctrl-C ends a player, too.
+        if cancel.is_cancelled() && !is_file {
+            return Err(orate::Error::Cancelled.into());
+        }
+        finished?;
         Ok(speech)
     }
 
@@ -359,8 +386,11 @@ impl<'a> Delivery<'a> {
             }
             print::note(&print::json_text(&report));
         } else if !args.quiet && (args.output.is_none() || std::io::stderr().is_terminal()) {
-            let wrote =
-                if output.path.is_some() { format!("wrote {}: ", output.name()) } else { String::new() };
+            let wrote = match output.is_standard() {
+                true => String::new(),
+                false if output.player.is_some() => format!("played with {}: ", output.name()),
+                false => format!("wrote {}: ", output.name()),
+            };
             let faster = duration / seconds;
             print::note(&format!(
                 "{wrote}{duration:.2} s of audio in {seconds:.2} s, {faster:.1} times as fast as it plays"

@@ -106,8 +106,9 @@ fn exit_status(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error {
-                // The text is no option, so errors in it are not usage errors.
+                // Texts and recordings are no options, so errors in them are not usage errors.
                 orate::Error::Model(e) if is_about_the_text(e) => FAILED,
+                orate::Error::Audio(_) => FAILED,
                 e if e.kind() == ErrorKind::InvalidInput => USAGE,
                 e if e.kind() == ErrorKind::Cancelled => INTERRUPTED,
                 _ => FAILED,

@@ -3,6 +3,7 @@
 //!
 //! [`main`] parses the arguments, runs the command and reports the result.
 
+mod ahead;
 mod args;
 mod audio_sink;
 mod cast;
@@ -15,6 +16,7 @@ mod interrupt;
 mod measure;
 mod outputs;
 mod own_options;
+mod player;
 mod print;
 mod progress;
 mod reference;

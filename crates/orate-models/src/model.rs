@@ -447,6 +447,15 @@ impl FinishReason {
             FinishReason::Runaway => "runaway",
         }
     }
+
+    /// What to tell a user: speech that ran away was cut, so that words may be missing. `None` where all went
+    /// well, or as it was asked.
+    pub fn warning(self) -> Option<&'static str> {
+        match self {
+            FinishReason::Stop | FinishReason::Length => None,
+            FinishReason::Runaway => Some("the speech ran away and was cut; another seed may do better"),
+        }
+    }
 }
 
 /// The audio of a text or recording, chunk by chunk. A chunk is computed when it is asked for; dropping this

@@ -279,7 +279,10 @@ macro_rules! option_types {
 
 option_types! {
     bool: Switch, |on| *on, { Value::Switch(on) => Some(*on) }
-    usize: Whole, |n| *n as u64, { Value::Whole(n) => usize::try_from(*n).ok() }
+    usize: Whole, |n| *n as u64, {
+        Value::Whole(n) => usize::try_from(*n).ok(),
+        Value::Number(x) => (x.fract() == 0.0 && *x >= 0.0).then_some(*x as usize)
+    }
     f32: Number, |x| *x, { Value::Number(x) => Some(*x), Value::Whole(n) => Some(*n as f32) }
     String: Text, |text| text.clone(), { Value::Text(text) => Some(text.clone()) }
 }
@@ -411,6 +414,8 @@ impl OptionSpec {
             (OptionKind::Choice(words), Value::Text(word)) => words.contains(&&**word),
             (OptionKind::Whole | OptionKind::Number, Value::Whole(n)) => within(*n as f64),
             (OptionKind::Number, Value::Number(x)) => within(f64::from(*x)),
+            // As 3.0, of languages and formats with one type of numbers.
+            (OptionKind::Whole, Value::Number(x)) => x.fract() == 0.0 && *x >= 0.0 && within(f64::from(*x)),
             _ => false,
         };
         if is_within {
@@ -545,6 +550,8 @@ mod tests {
         for good in [0.7, 1.0, 2.0] {
             assert_eq!(set("speed", good.into()), Ok(()));
         }
+        assert_eq!(set("steps", 3.0.into()), Ok(()));
+        assert_eq!(Own::read(&Options::default().set("steps", 3.0).own).steps, Some(3));
         let cases: [(&str, Value, &str); 9] = [
             ("speed", 0.5.into(), "speed is 0.5; choose 0.7 to 2"),
             ("speed", f32::NAN.into(), "speed is NaN; choose 0.7 to 2"),

@@ -11,11 +11,24 @@ const MOST_IDEOGRAPHS: usize = 100;
 /// The first character of East Asian scripts.
 const FIRST_IDEOGRAPH: char = '\u{2E80}';
 
+/// Part of these that the first piece may have where its listener waits for all of it.
+const FIRST_SHARE: usize = 6;
+
 /// Cuts a text into pieces of whole sentences, for models that generate a piece frame by frame.
 pub fn cut(text: &str) -> Vec<Traced> {
+    Traced::from(text).pieces(most_chars(text))
+}
+
+/// The same with a short first piece, and longer ones after it: where nothing of a piece is heard before all
+/// of it is made, and making it takes about as long as hearing it.
+pub fn cut_for_listener(text: &str) -> Vec<Traced> {
+    let most = most_chars(text);
+    Traced::from(text).growing_pieces(most / FIRST_SHARE, most)
+}
+
+fn most_chars(text: &str) -> usize {
     let dense = text.chars().filter(|c| *c >= FIRST_IDEOGRAPH).count();
-    let max_chars = if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS };
-    Traced::from(text).pieces(max_chars)
+    if 2 * dense > text.chars().count() { MOST_IDEOGRAPHS } else { MOST_CHARS }
 }
 
 /// Seed of a piece's random numbers: the given one for the first, another stream for each further one.
@@ -80,6 +93,25 @@ mod tests {
                 cut(&sentence.repeat(60)).iter().map(|piece| piece.chars().count()).collect();
             assert!(lengths.iter().all(|length| *length <= most), "{lengths:?}");
             assert!(lengths[0] + sentence.chars().count() > most, "{lengths:?}");
+        }
+    }
+
+    #[test]
+    fn a_listener_waits_for_a_short_piece() {
+        for (sentence, spaces) in [("Eleven men are here. ", 1), ("十一個人在這裡。", 0)] {
+            let text = sentence.repeat(60);
+            let pieces = cut_for_listener(&text);
+            let lengths: Vec<_> = pieces.iter().map(|piece| piece.chars().count()).collect();
+            let most = most_chars(&text);
+            assert!(lengths[0] <= most / FIRST_SHARE, "{lengths:?}");
+            assert!(
+                lengths.windows(2).all(|two| two[1] <= two[0].max(most / FIRST_SHARE) * 2),
+                "{lengths:?}"
+            );
+            let longest = *lengths.iter().max().expect("pieces");
+            assert!(longest <= most && longest + 2 * sentence.chars().count() > most, "{lengths:?}");
+            let all: Vec<&str> = pieces.iter().map(|piece| piece.text()).collect();
+            assert_eq!(all.join(&" ".repeat(spaces)), text.trim());
         }
     }
 

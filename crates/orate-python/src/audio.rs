@@ -77,8 +77,12 @@ impl Audio {
         sample_rate: u32,
         words: Vec<Py<Word>>,
         marks: Vec<Py<Mark>>,
-    ) -> PyResult<Audio> {
+    ) -> Result<Audio> {
         let py = samples.py();
+        if sample_rate == 0 {
+            let allowed = "choose samples per second, such as 24000".to_owned();
+            return Err(orate::Error::Option { option: "sample_rate", got: "0".to_owned(), allowed }.into());
+        }
         let (words, marks) = (PyTuple::new(py, words)?.unbind(), PyTuple::new(py, marks)?.unbind());
         Ok(Audio { samples: floats(samples)?.unbind(), sample_rate, words, marks })
     }

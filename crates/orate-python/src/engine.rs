@@ -3,14 +3,15 @@
 use crate::audio::Audio;
 use crate::detached;
 use crate::error::{Failure, Result};
-use crate::options::{self, Keywords};
+use crate::options::{self, CONVERT, Keywords, type_of};
 use crate::speech::Speech;
-use crate::stream::{Progress, Stream};
+use crate::stream::{Progress, Stream, warn};
 use crate::voice::Voice;
-use orate::{Cancel, EncoderSettings, EngineOptions, ModelSource};
+use orate::{Cancel, EngineOptions, ModelSource};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::io::Cursor;
 use std::path::PathBuf;
 
 /// A model on a device. Threads may share it, also while it speaks; processes that fork may not.
@@ -19,8 +20,9 @@ use std::path::PathBuf;
 /// `device` is "auto", "cpu", "gpu", "cuda", "vulkan", "metal" or "dx12", GPUs with a number if there are
 /// several: "cuda:1". `threads` and `isa` are for the CPU. `precision` is the format of weights:
 /// "stored", "f32", "tf32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0" or "auto"; `kv` that of the
-/// KV cache: "f32", "f16", "bf16", "q8_0" or "auto". `cache` is a folder for compiled kernels. With
-/// `allow_fallback`, the CPU replaces a device that cannot run the model.
+/// KV cache: "f32", "f16", "bf16", "q8_0" or "auto". `codec` is the second of two GGUF files; without, the
+/// one beside the model. `cache` is a folder for compiled kernels. With `allow_fallback`, the CPU replaces a
+/// device that cannot run the model.
 ///
 /// >>> import orate
 /// >>> engine = orate.Engine()
@@ -30,22 +32,29 @@ use std::path::PathBuf;
 pub struct Engine(pub orate::Engine);
 
 /// Keywords of `Engine`.
-const KEYWORDS: [&str; 8] =
-    ["model", "device", "threads", "precision", "kv", "isa", "cache", "allow_fallback"];
+const KEYWORDS: [&str; 9] =
+    ["model", "device", "threads", "precision", "kv", "isa", "codec", "cache", "allow_fallback"];
 
-/// A recording to make a voice from.
-#[derive(FromPyObject)]
+/// A recording: to make a voice from, or to convert.
 enum Recording {
     Audio(Py<Audio>),
     Bytes(Py<PyBytes>),
     File(PathBuf),
 }
 
-/// A recording to convert.
-#[derive(FromPyObject)]
-enum Source {
-    Audio(Py<Audio>),
-    File(PathBuf),
+impl Recording {
+    fn read(argument: &str, value: &Bound<'_, PyAny>) -> Result<Recording> {
+        if let Ok(audio) = value.cast::<Audio>() {
+            return Ok(Recording::Audio(audio.clone().unbind()));
+        }
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            return Ok(Recording::Bytes(bytes.clone().unbind()));
+        }
+        value.extract().map(Recording::File).map_err(|_| {
+            let problem = "give the path of a file, its bytes, or orate.Audio(samples, sample_rate)";
+            PyTypeError::new_err(format!("{argument} is a {}; {problem}", type_of(value))).into()
+        })
+    }
 }
 
 #[pymethods]
@@ -53,11 +62,11 @@ impl Engine {
     #[new]
     #[pyo3(
         signature = (
-            model=None, *, device="auto", threads=None, precision="stored", kv="auto", isa=None, cache=None,
-            allow_fallback=false, **unknown
+            model=None, *, device="auto", threads=None, precision="stored", kv="auto", isa=None, codec=None,
+            cache=None, allow_fallback=false, **unknown
         ),
         text_signature = "(model=None, *, device='auto', threads=None, precision='stored', kv='auto', \
-                          isa=None, cache=None, allow_fallback=False)"
+                          isa=None, codec=None, cache=None, allow_fallback=False)"
     )]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
@@ -68,6 +77,7 @@ impl Engine {
         precision: &str,
         kv: &str,
         isa: Option<String>,
+        codec: Option<PathBuf>,
         cache: Option<PathBuf>,
         allow_fallback: bool,
         unknown: Option<&Bound<'_, PyDict>>,
@@ -75,7 +85,8 @@ impl Engine {
         if let Some((name, _)) = unknown.into_iter().flatten().next() {
             return Err(options::unknown(py, "Engine()", &name.extract::<String>()?, KEYWORDS)?);
         }
-        let mut options = EngineOptions { threads, isa, cache, allow_fallback, ..EngineOptions::default() };
+        let mut options =
+            EngineOptions { codec, threads, isa, cache, allow_fallback, ..EngineOptions::default() };
         for (name, value) in [("device", device), ("precision", precision), ("kv", kv)] {
             options.set(name, value)?;
         }
@@ -189,20 +200,30 @@ impl Engine {
     /// Makes a voice from a recording: a file, the bytes of one, or `Audio`. With `transcript`, the words
     /// that are spoken there, the model also takes over the manner; without, only the voice.
     #[pyo3(signature = (recording, *, transcript=None))]
-    fn clone(&self, py: Python<'_>, recording: Recording, transcript: Option<&str>) -> Result<Voice> {
-        let bytes = match recording {
-            Recording::File(path) => {
-                let made = detached::run(py, &Cancel::new(), || self.0.clone_voice(path, transcript))?;
-                return Ok(Voice(made?));
+    fn clone(&self, py: Python<'_>, recording: &Bound<'_, PyAny>, transcript: Option<&str>) -> Result<Voice> {
+        let (engine, cancel, what) = (&self.0, Cancel::new(), "the recording");
+        let made = match Recording::read("recording", recording)? {
+            Recording::File(path) => detached::run(py, &cancel, || engine.clone_voice(path, transcript))?,
+            Recording::Bytes(bytes) => {
+                let bytes = bytes.as_bytes(py).to_owned();
+                detached::run(py, &cancel, || engine.clone_voice_from(what, bytes, transcript))?
             }
-            Recording::Bytes(bytes) => bytes.as_bytes(py).to_owned(),
-            Recording::Audio(audio) => audio.get().bytes(py, "wav-float", &EncoderSettings::default())?,
+            Recording::Audio(audio) => {
+                let rate = audio.get().sample_rate;
+                let samples = audio.get().with(py, <[f32]>::to_vec)?;
+                let clone = || engine.clone_voice_samples(what, samples, rate, transcript);
+                detached::run(py, &cancel, clone)?
+            }
         };
-        let clone = || self.0.clone_voice_from("the recording", bytes, transcript);
-        Ok(Voice(detached::run(py, &Cancel::new(), clone)??))
+        let voice = Voice(made?);
+        if transcript.is_some() && !engine.reads_transcripts() {
+            let family = engine.family_name();
+            warn(py, &[format!("transcript has no effect, {family} models take the voice alone")])?;
+        }
+        Ok(voice)
     }
 
-    /// Speaks a recording again in another voice: a file of up to an hour, or `Audio`.
+    /// Speaks a recording again in another voice: a file of up to an hour, the bytes of one, or `Audio`.
     ///
     /// `voice`, `seed` and `progress` are as in `say`. The sound is always the model's own, so there is no
     /// `raw`.
@@ -210,16 +231,27 @@ impl Engine {
         signature = (source, **options),
         text_signature = "($self, source, *, voice=None, seed=0, progress=None, **options)"
     )]
-    fn convert(&self, py: Python<'_>, source: Source, options: Option<&Bound<'_, PyDict>>) -> Result<Audio> {
-        let mut keywords = Keywords::new(py, "convert()", options);
+    fn convert(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Audio> {
+        let source = Recording::read("source", source)?;
+        let mut keywords = Keywords::new(py, CONVERT, options);
         let progress = Progress::new(py, keywords.value("progress")?, " pieces")?;
         let (options, cancel) = options::read(&self.0, keywords, &["voice", "seed"])?;
         let (engine, options, rate) = (&self.0, &options, self.0.sample_rate());
         let stream = match source {
-            Source::File(path) => {
+            Recording::File(path) => {
                 Stream::begin(py, cancel, rate, None, || engine.convert_stream(path, options))?
             }
-            Source::Audio(audio) => {
+            Recording::Bytes(bytes) => {
+                let bytes = Cursor::new(bytes.as_bytes(py).to_owned());
+                let begin = || engine.convert_stream_from("the recording", bytes, options);
+                Stream::begin(py, cancel, rate, None, begin)?
+            }
+            Recording::Audio(audio) => {
                 let audio = audio.get();
                 let begin = |samples: &[f32]| engine.convert_samples(samples, audio.sample_rate, options);
                 let begun = audio.with(py, begin)?;

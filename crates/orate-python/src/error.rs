@@ -40,34 +40,11 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     Ok(py.import("orate._errors")?.getattr(name)?.cast_into()?)
 }
 
-/// Whether it is about samples or a format, and not about reading or writing a file.
-fn is_about_a_recording(error: &orate::Error) -> bool {
-    use orate::AudioError as E;
-    let orate::Error::Audio(error) = error else { return false };
-    matches!(
-        error,
-        E::UnknownFormat { .. }
-            | E::NotBuilt { .. }
-            | E::ReadWav { .. }
-            | E::ReadAudio { .. }
-            | E::NoSamples { .. }
-            | E::NotFinite { .. }
-            | E::TooLong { .. }
-            | E::TooShort { .. }
-            | E::Silent { .. }
-            | E::TooLoud { .. }
-            | E::SampleRate { .. }
-            | E::Config { .. }
-            | E::Empty { .. }
-    )
-}
-
 /// Name of the exception for an error.
 fn name(error: &anyhow::Error) -> &'static str {
     for cause in error.chain() {
         if let Some(error) = cause.downcast_ref::<orate::Error>() {
             return match error.kind() {
-                _ if is_about_a_recording(error) => "InputError",
                 ErrorKind::InvalidInput => "InputError",
                 ErrorKind::InvalidModel => "ModelError",
                 ErrorKind::Cancelled => "Cancelled",

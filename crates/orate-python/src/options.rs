@@ -7,8 +7,11 @@ use orate::{Cancel, Finish, Options, Value};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString};
+use pyo3::types::{PyDict, PyString};
 use std::path::PathBuf;
+
+/// The function of which only options of conversions are keywords.
+pub const CONVERT: &str = "convert()";
 
 /// Keywords of a call that were not read yet.
 pub struct Keywords<'py> {
@@ -87,7 +90,8 @@ impl<'py> Keywords<'py> {
             // An option of other families only is refused by the library, in words that name them.
             let has = |family: &&orate::Family| family.options.iter().any(|spec| spec.name == name);
             if !engine.families().iter().any(has) {
-                let accepted = engine.model().accepts().iter().map(|spec| spec.name);
+                let has_effect = |spec: &&orate::OptionSpec| spec.converts || function != CONVERT;
+                let accepted = engine.model().accepts().iter().filter(has_effect).map(|spec| spec.name);
                 return Err(unknown(given.py(), &function, &name, known.into_iter().chain(accepted))?);
             }
             if !value.is_none() {
@@ -140,8 +144,9 @@ pub fn is_own(engine: &orate::Engine, name: &str) -> bool {
 }
 
 fn to_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    if let Ok(on) = value.cast::<PyBool>() {
-        return Ok(on.is_true().into());
+    // Of Python or numpy.
+    if let Ok(on) = value.extract::<bool>() {
+        return Ok(on.into());
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(text.to_cow()?.as_ref().into());

@@ -203,6 +203,7 @@ impl Stream {
                 progress.show(py, (total - self.remaining().min(total)) as u64, total as u64)?;
             }
         }
+        warn(py, &whole.warnings)?;
         whole.audio(py, self.sample_rate)
     }
 }
@@ -213,7 +214,7 @@ pub struct Whole {
     samples: Vec<f32>,
     words: Vec<orate::TimedWord>,
     marks: Vec<orate::TimedMark>,
-    /// What was asked for and has no effect.
+    /// What was asked for and has no effect, and speech that was cut.
     pub warnings: Vec<String>,
 }
 
@@ -228,6 +229,10 @@ impl Whole {
     }
 
     fn add(&mut self, chunk: orate::Chunk) {
+        let warning = chunk.finish.and_then(orate::FinishReason::warning);
+        if let Some(warning) = warning.filter(|warning| !self.warnings.iter().any(|known| known == warning)) {
+            self.warnings.push(warning.to_owned());
+        }
         match self.samples.is_empty() {
             true => self.samples = chunk.samples,
             false => self.samples.extend_from_slice(&chunk.samples),

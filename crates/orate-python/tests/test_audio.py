@@ -45,6 +45,11 @@ def test_other_arrays_are_refused(wrong):
         orate.Audio(wrong, 24_000)
 
 
+def test_a_sample_rate_of_zero_is_refused():
+    with pytest.raises(orate.InputError, match="sample_rate is 0; choose samples per second"):
+        orate.Audio(TONE, 0)
+
+
 def test_formats(tmp_path):
     audio = orate.Audio(TONE, 24_000)
     starts = {"wav": b"RIFF", "flac": b"fLaC", "mp3": b"\xff", "opus": b"OggS"}

@@ -96,6 +96,19 @@ def test_options_come_from_the_declarations(engine):
         engine.say("Hello.", exaggeration=0.5)
 
 
+def test_options_may_be_scalars_of_numpy(engine):
+    same = engine.say("1 2.", steps=3, read_numbers=True).samples
+    for steps, read in [(3.0, numpy.True_), (numpy.int32(3), True), (numpy.float32(3), numpy.bool_(1))]:
+        assert numpy.array_equal(engine.say("1 2.", steps=steps, read_numbers=read).samples, same)
+    with pytest.raises(orate.InputError, match="steps is 2.5; choose 1 to 100"):
+        engine.say("Hello.", steps=2.5)
+
+
+def test_the_second_file_of_a_model_can_be_named(tmp_path):
+    with pytest.raises(orate.InputError, match="codec is a file; it is the second file of a model"):
+        orate.Engine(codec=tmp_path / "codec.gguf")
+
+
 def test_errors_have_classes_and_kinds(engine, tmp_path):
     with pytest.raises(orate.InputError, match="speed is 9") as caught:
         engine.say("Hello.", speed=9)
@@ -126,8 +139,14 @@ def test_what_the_model_cannot_do_is_an_error(engine, tmp_path):
     for recording in [audio, audio.encode(), tmp_path / "a.wav"]:
         with pytest.raises(orate.Error, match="clone|voices"):
             engine.clone(recording)
-    with pytest.raises(orate.Error, match="cannot convert recordings; Chatterbox models can"):
-        engine.convert(audio)
+    for source in [audio, audio.encode()]:
+        with pytest.raises(orate.Error, match="cannot convert recordings; Chatterbox models can"):
+            engine.convert(source)
+    advice = r"give the path of a file, its bytes, or orate.Audio\(samples, sample_rate\)"
+    with pytest.raises(TypeError, match=f"^recording is a int; {advice}$"):
+        engine.clone(3)
+    with pytest.raises(TypeError, match=f"^source is a ndarray; {advice}$"):
+        engine.convert(audio.samples)
     with pytest.raises(orate.Error, match="cannot convert"):
         engine.convert(tmp_path / "a.wav", seed=3)
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+import warnings
 import wave
 from pathlib import Path
 
@@ -102,6 +103,10 @@ def test_samples_can_be_cloned(chatterbox, recording):
     assert same(chatterbox.say("Hello.", voice=by_samples), chatterbox.say("Hello.", voice=by_file))
     with pytest.raises(orate.Error, match="silent|short"):
         chatterbox.clone(orate.Audio(numpy.zeros(48_000, numpy.float32), 24_000))
+    with pytest.raises(orate.InputError, match="^the recording: sample 7 is NaN, which is not audio"):
+        chatterbox.clone(orate.Audio(numpy.where(numpy.arange(48_000) == 7, numpy.nan, 0.1), 24_000))
+    with pytest.warns(UserWarning, match="transcript has no effect, Chatterbox models take the voice alone"):
+        chatterbox.clone(recording, transcript="What is said.")
 
 
 def test_a_voice_of_another_model_is_refused(engine, chatterbox, recording):
@@ -125,6 +130,25 @@ def test_recordings_are_converted(chatterbox, recording):
     for wrong in [{"zzz": 1}, {"raw": True}, {"words": True}, {"language": "en"}]:
         with pytest.raises(TypeError, match=r"convert\(\) got .*; it has .*voice, seed"):
             chatterbox.convert(converted, voice=voice, **wrong)
+    with pytest.raises(TypeError, match=r"it has progress, voice, seed, steps, flow_guidance$"):
+        chatterbox.convert(converted, voice=voice, zzz=1)
+    by_bytes = chatterbox.convert(source.read_bytes(), voice=voice, seed=5)
+    assert same(by_bytes, converted)
+
+
+def test_speech_that_was_cut_is_a_warning(chatterbox):
+    def reason(seed):
+        return list(chatterbox.stream("Hi.", seed=seed, retries=0))[-1].finish_reason
+
+    cut = next(seed for seed in range(50) if reason(seed) == "runaway")
+    with pytest.warns(UserWarning, match="^the speech ran away and was cut; another seed may do better$"):
+        chatterbox.say("Hi.", seed=cut, retries=0)
+    with pytest.warns(UserWarning, match="ran away") as caught:
+        chatterbox.say_batch(["Hi.", "Hi."], seed=cut, retries=0)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chatterbox.say("Hi.", seed=cut, max_codes=5)
 
 
 def test_arrays_are_converted_to_arrays(chatterbox, recording):

@@ -27,6 +27,9 @@ const NO_SPLIT_AFTER: [&str; 19] = [
     "Ltd.", "Co.", "Corp.", "St.", "Ave.", "Blvd.",
 ];
 
+/// By how much a piece may be longer than the one before it while pieces grow: three to two.
+const GROWTH: (usize, usize) = (3, 2);
+
 /// Splits a text into pieces of whole sentences, exactly as Supertonic's pip package does.
 ///
 /// Sentences end at `.`, `!` or `?` followed by whitespace. They are packed into pieces of at most
@@ -97,35 +100,79 @@ pub(crate) fn place(part: &str, text: &str) -> Range<usize> {
 
 /// The slices of `text` that make up each piece.
 pub(crate) fn pack(text: &str, max_chars: usize, cut_sentences: bool) -> Vec<Vec<&str>> {
-    let max_chars = max_chars.max(1);
-    let mut pieces = Vec::new();
+    let mut packing = Packing::new(text, max_chars, max_chars);
     for paragraph in paragraphs(text) {
-        let mut current = Vec::new();
-        let mut current_chars = 0;
-        let mut add = |part| {
-            let part_chars = str::chars(part).count();
-            // Upstream counts the joining space even for the first sentence of a piece.
-            if current_chars + part_chars < max_chars {
-                current_chars += usize::from(!current.is_empty());
-            } else if !current.is_empty() {
-                pieces.push(std::mem::take(&mut current));
-                current_chars = 0;
-            }
-            current.push(part);
-            current_chars += part_chars;
-        };
         for sentence in sentences(paragraph) {
             if cut_sentences {
-                cut_sentence(sentence, max_chars).into_iter().for_each(&mut add);
+                cut_sentence(sentence, packing.max_chars).into_iter().for_each(|part| packing.add(part));
             } else {
-                add(sentence);
+                packing.add(sentence);
             }
         }
-        if !current.is_empty() {
-            pieces.push(current);
+        packing.end_piece();
+    }
+    packing.pieces
+}
+
+/// [`pack`] with short pieces in the beginning: [`Traced::growing_pieces`](crate::Traced::growing_pieces).
+pub(crate) fn pack_growing(text: &str, first_chars: usize, max_chars: usize) -> Vec<Vec<&str>> {
+    let mut packing = Packing::new(text, first_chars, max_chars);
+    for paragraph in paragraphs(text) {
+        for sentence in sentences(paragraph) {
+            for part in cut_sentence(sentence, packing.max_chars) {
+                part.split_inclusive(is_wide_end).for_each(|part| packing.add(part));
+            }
+        }
+        packing.end_piece();
+    }
+    packing.pieces
+}
+
+/// Packs sentences into pieces.
+struct Packing<'t> {
+    text: &'t str,
+    pieces: Vec<Vec<&'t str>>,
+    current: Vec<&'t str>,
+    /// Characters of `current`.
+    chars: usize,
+    /// What a piece may have now, and later.
+    limit: usize,
+    max_chars: usize,
+}
+
+impl<'t> Packing<'t> {
+    fn new(text: &'t str, first_chars: usize, max_chars: usize) -> Packing<'t> {
+        let max_chars = max_chars.max(1);
+        let limit = first_chars.min(max_chars);
+        Packing { text, pieces: vec![], current: vec![], chars: 0, limit, max_chars }
+    }
+
+    fn add(&mut self, part: &'t str) {
+        let part_chars = part.chars().count();
+        // Upstream counts the joining space even for the first sentence of a piece.
+        if self.chars + part_chars < self.limit {
+            self.chars += usize::from(!self.current.is_empty());
+        } else {
+            self.end_piece();
+        }
+        self.chars += part_chars;
+        let here = place(part, self.text);
+        match self.current.last_mut() {
+            // No space is between the two.
+            Some(last) if place(last, self.text).end == here.start => {
+                *last = &self.text[place(last, self.text).start..here.end];
+            }
+            _ => self.current.push(part),
         }
     }
-    pieces
+
+    fn end_piece(&mut self) {
+        if !self.current.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.current));
+            self.limit = (self.limit.max(self.chars).saturating_mul(GROWTH.0) / GROWTH.1).min(self.max_chars);
+            self.chars = 0;
+        }
+    }
 }
 
 /// Python's `str.isspace`: Rust's set and the four information separators.
@@ -239,6 +286,11 @@ fn is_wide_mark(c: char) -> bool {
     "\u{3001}\u{3002}\u{FF0C}\u{FF01}\u{FF1F}\u{FF1B}\u{FF1A}\u{0964}\u{060C}\u{061F}".contains(c)
 }
 
+/// Marks that end a sentence without a space after them.
+fn is_wide_end(c: char) -> bool {
+    "\u{3002}\u{FF01}\u{FF1F}\u{0964}\u{061F}".contains(c)
+}
+
 /// The last position at or before `limit` that does not separate a combining mark from its letter.
 fn whole_character_cut(text: &str, limit: usize) -> usize {
     /// More marks than this on one letter are noise.
@@ -276,6 +328,41 @@ mod tests {
                 assert_eq!(squeeze(&pieces.concat()), squeeze(text));
             }
         }
+    }
+
+    fn growing(text: &str, first_chars: usize, max_chars: usize) -> Vec<String> {
+        let text = crate::Traced::from(text);
+        text.growing_pieces(first_chars, max_chars).iter().map(|piece| piece.text().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_first_pieces_are_short() {
+        let text = "One two three. Four five. Six seven eight nine. Ten. Eleven. Twelve thirteen. ".repeat(3);
+        let pieces = growing(&text, 20, 60);
+        assert_eq!(
+            pieces[..4],
+            [
+                "One two three.",
+                "Four five.",
+                "Six seven eight nine. Ten. Eleven.",
+                "Twelve thirteen. One two three. Four five."
+            ]
+        );
+        assert!(pieces[4..].iter().all(|piece| piece.len() <= 60));
+        assert_eq!(pieces.join(" "), text.trim());
+        assert_eq!(growing(&text, 60, 60), at_most(&text, 60));
+        // A long first sentence stays whole, and a paragraph ends a piece.
+        assert_eq!(growing("One, two, three, four.\n\nFive.", 5, 60), ["One, two, three, four.", "Five."]);
+        assert_eq!(growing(" \n\n ", 5, 60), [""; 0]);
+        assert_eq!(growing("One. Two.", 0, usize::MAX), ["One.", "Two."]);
+    }
+
+    #[test]
+    fn wide_marks_end_sentences_of_growing_pieces() {
+        let text = "雨がやんだ。湯が沸いた。お茶にしよう！本当？".repeat(2);
+        let pieces = growing(&text, 8, 30);
+        assert_eq!(pieces[..2], ["雨がやんだ。", "湯が沸いた。"]);
+        assert_eq!(pieces.concat(), text, "without spaces between");
     }
 
     #[test]

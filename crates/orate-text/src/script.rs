@@ -7,9 +7,6 @@ use crate::traced::Make;
 use crate::{TextError, Traced};
 use std::ops::Range;
 
-/// Longest silence between two texts, in seconds.
-const MAX_PAUSE: f32 = 10.0;
-
 /// Slowest and fastest rate.
 const RATES: std::ops::RangeInclusive<f32> = 0.25..=4.0;
 
@@ -52,7 +49,7 @@ pub struct Segment {
     pub language: Option<String>,
     /// Factor on the usual rate, 0.25 to 4.
     pub rate: f32,
-    /// Gain in dB.
+    /// Gain in dB, -96 to 24.
     pub gain_db: f32,
     /// Silence after the text in seconds, 0 to 10.
     pub pause_after: f32,
@@ -79,6 +76,11 @@ pub struct TimedMark {
 }
 
 impl Segment {
+    /// Silence after a text, in seconds.
+    pub const PAUSES: std::ops::RangeInclusive<f32> = 0.0..=10.0;
+    /// Gains in dB.
+    pub const GAINS: std::ops::RangeInclusive<f32> = -96.0..=24.0;
+
     fn new(style: &Style) -> Segment {
         let Style { voice, language, rate, gain_db } = style.clone();
         Segment {
@@ -327,7 +329,7 @@ impl<'t> Writer<'t> {
         }
         let Some(last) = self.segments.last_mut() else { return true };
         last.pause_after += seconds;
-        last.pause_after <= MAX_PAUSE
+        Segment::PAUSES.contains(&last.pause_after)
     }
 
     /// Puts marks that no text follows at the end of the last segment.
@@ -378,7 +380,7 @@ fn seconds(text: &str) -> Option<f32> {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s')?, 1.0),
     };
-    decimal(number).map(|number| number * unit).filter(|seconds| (0.0..=MAX_PAUSE).contains(seconds))
+    decimal(number).map(|number| number * unit).filter(|seconds| Segment::PAUSES.contains(seconds))
 }
 
 /// A number in decimal notation, with an optional sign.

@@ -28,6 +28,7 @@ pub struct TextSession {
     returned: usize,
     is_whole: bool,
     is_finished: bool,
+    is_cancelled: bool,
 }
 
 /// A sentence to speak.
@@ -46,8 +47,12 @@ impl TextSession {
         TextSession { is_whole: true, ..TextSession::default() }
     }
 
-    /// Appends text.
+    /// Appends text. What comes after [`finish`](Self::finish) is complete at once; after
+    /// [`cancel`](Self::cancel), it is dropped.
     pub fn push(&mut self, text: &str) {
+        if self.is_cancelled {
+            return;
+        }
         self.rest.push_str(text);
         while !self.is_whole
             && let Some(end) = end_of_first(&self.rest)
@@ -55,6 +60,9 @@ impl TextSession {
             let after = self.rest.split_off(end);
             let sentence = std::mem::replace(&mut self.rest, after);
             self.add(&sentence);
+        }
+        if self.is_finished {
+            self.flush();
         }
     }
 
@@ -70,11 +78,11 @@ impl TextSession {
         self.is_finished = true;
     }
 
-    /// Drops all text that was not returned, and ends.
+    /// Drops all text that was not returned and that is still to come, and ends.
     pub fn cancel(&mut self) {
         self.rest.clear();
         self.complete.clear();
-        self.is_finished = true;
+        (self.is_finished, self.is_cancelled) = (true, true);
     }
 
     /// Returns the next complete sentence. `None` until there is one.
@@ -206,6 +214,23 @@ mod tests {
         session.push(&"x".repeat(5 * MOST_CHARS));
         assert!(session.complete.len() >= 4);
         assert_eq!(all(&["", " \n\n ", ""]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn late_text_is_spoken_after_the_end_and_not_after_a_cancel() {
+        let mut session = TextSession::default();
+        session.push("One.");
+        session.finish();
+        session.push("Two. Three");
+        let texts: Vec<_> = std::iter::from_fn(|| session.next()).map(|sentence| sentence.text).collect();
+        assert_eq!(
+            (texts, session.pending(), session.is_over()),
+            (["One.", "Two.", "Three"].map(String::from).to_vec(), 0, true)
+        );
+        session.cancel();
+        // Of a writer that has not heard of it yet.
+        session.push("Four. Five. ");
+        assert_eq!((session.next(), session.pending(), session.is_over()), (None, 0, true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Texts that were made from another text, and where each part of them comes from.
 
-use crate::pieces::{pack, place};
+use crate::pieces::{pack, pack_growing, place};
 use std::fmt;
 use std::ops::{Deref, Range};
 
@@ -140,6 +140,23 @@ impl Traced {
     #[must_use]
     pub fn pieces(&self, max_chars: usize) -> Vec<Traced> {
         pack(&self.text, max_chars, true).iter().map(|parts| self.joined(parts)).collect()
+    }
+
+    /// Cuts the text as [`Traced::pieces`] does, but the first piece has less than `first_chars` characters,
+    /// or one sentence, and each may have half as many again as the one before it: for a listener who waits
+    /// for the first piece to be made, and hears it while the second is made.
+    ///
+    /// ```
+    /// let text = orate_text::Traced::from("A first sentence. Another one. And one more. The end.");
+    /// let pieces = text.growing_pieces(20, 300);
+    /// assert_eq!(pieces[0].text(), "A first sentence.");
+    /// assert_eq!(pieces[1].text(), "Another one. And one more.");
+    /// assert_eq!(pieces[2].text(), "The end.");
+    /// ```
+    #[must_use]
+    pub fn growing_pieces(&self, first_chars: usize, max_chars: usize) -> Vec<Traced> {
+        let pieces = pack_growing(&self.text, first_chars, max_chars);
+        pieces.iter().map(|parts| self.joined(parts)).collect()
     }
 
     /// Cuts the text as [`of_sentences`](crate::pieces::of_sentences) does.

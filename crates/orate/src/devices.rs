@@ -1,8 +1,9 @@
 //! Lists devices, and chooses the one that runs a model.
 
-use crate::{DeviceChoice, EngineOptions, Result};
+use crate::{DeviceChoice, EngineOptions, Error, Result};
 use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Device, DeviceClass, DeviceError, DeviceInfo, DeviceKind, PrecisionPolicy};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -161,8 +162,15 @@ fn open_gpu(
 /// Threads by default: more gain little at these sizes.
 const MOST_DEFAULT_THREADS: usize = 8;
 
+/// Numbers of threads that a CPU takes.
+const THREADS: RangeInclusive<usize> = 1..=1024;
+
 /// Opens the CPU with the threads and instruction set of `options`.
 pub(crate) fn open_cpu(options: &EngineOptions, policy: &PrecisionPolicy) -> Result<CpuDevice> {
+    if let Some(threads) = options.threads.filter(|threads| !THREADS.contains(threads)) {
+        let allowed = format!("choose {} to {}", THREADS.start(), THREADS.end());
+        return Err(Error::Option { option: "threads", got: threads.to_string(), allowed });
+    }
     let isa = match &options.isa {
         Some(name) => Isa::named(name),
         None => Isa::detect(),
@@ -246,6 +254,16 @@ mod tests {
         assert_eq!(all(two.clone()).resolve(DeviceChoice::Gpu(1)).expect("there are two"), [(Cuda, 0)]);
         let error = all(two).resolve(DeviceChoice::Gpu(2)).expect_err("there are two").to_string();
         assert!(error.contains("gpu:2") && error.contains("only 2"), "{error}");
+    }
+
+    #[test]
+    fn wrong_numbers_of_threads_are_input() {
+        for threads in [0, 1025, usize::MAX] {
+            let options = EngineOptions { threads: Some(threads), ..Default::default() };
+            let e = open_cpu(&options, &PrecisionPolicy::default()).err().expect("out of range");
+            assert_eq!(e.to_string(), format!("threads is {threads}; choose 1 to 1024"));
+            assert_eq!(e.kind(), crate::ErrorKind::InvalidInput);
+        }
     }
 
     #[test]

@@ -11,8 +11,8 @@ use orate_audio::{
 };
 use orate_graph::{CacheFormat, Device, DeviceInfo, DeviceKind, HomeProcess, PrecisionPolicy};
 use orate_models::{
-    ClonedVoice, Conversion, Description, Facts, Family, Footprint, Loader, Model, ModelError, ModelFiles,
-    Opening, OptionSpec, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
+    ClonedVoice, Conversion, Description, Facts, Family, FinishReason, Footprint, Loader, Model, ModelError,
+    ModelFiles, Opening, OptionSpec, PlaceOptions, Runs, Size, SpeechLength, VoiceInfo,
 };
 use std::any::Any;
 use std::io::Read;
@@ -166,7 +166,8 @@ impl Engine {
         self.speak(text, &Options::default())
     }
 
-    /// Speaks a text of any length and returns all of it.
+    /// Speaks a text of any length and returns all of it. Speech that ran away is cut and logged; a stream
+    /// reports it in [`orate_models::Chunk::finish`].
     ///
     /// # Errors
     /// The text has nothing to say, an option is out of range, a character or voice is unknown, or the device
@@ -179,7 +180,11 @@ impl Engine {
     fn collect(&self, stream: Stream) -> Result<Audio> {
         let mut samples = Vec::new();
         for chunk in stream {
-            samples.extend_from_slice(&chunk?.samples);
+            let chunk = chunk?;
+            if let Some(warning) = chunk.finish.and_then(FinishReason::warning) {
+                tracing::warn!(piece = chunk.index, "{warning}");
+            }
+            samples.extend_from_slice(&chunk.samples);
         }
         Ok(Audio { samples, sample_rate: self.sample_rate() })
     }

@@ -108,8 +108,48 @@ impl Error {
             Error::Weights(_) | Error::DamagedVoice { .. } | Error::Goldens { .. } | Error::NoVoice(_) => {
                 ErrorKind::InvalidModel
             }
+            Error::Audio(e) if is_about_input(e) => ErrorKind::InvalidInput,
             Error::Device(_) | Error::Audio(_) | Error::VoiceFolder { .. } => ErrorKind::System,
             Error::Cancelled => ErrorKind::Cancelled,
         }
+    }
+}
+
+/// Whether an error is about a recording, a format or a setting, and not about reading or writing a file.
+fn is_about_input(error: &AudioError) -> bool {
+    use AudioError as E;
+    matches!(
+        error,
+        E::UnknownFormat { .. }
+            | E::NotBuilt { .. }
+            | E::ReadWav { .. }
+            | E::ReadAudio { .. }
+            | E::NoSamples { .. }
+            | E::NotFinite { .. }
+            | E::TooLong { .. }
+            | E::TooShort { .. }
+            | E::Silent { .. }
+            | E::TooLoud { .. }
+            | E::SampleRate { .. }
+            | E::Config { .. }
+            | E::Empty { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_and_settings_are_input() {
+        let what = || "me.wav".to_owned();
+        let short = AudioError::TooShort { what: what(), seconds: 0.1, least_s: 0.5 };
+        let setting = AudioError::Config { what: "bit_rate", got: "1".to_owned(), want: "2".to_owned() };
+        for input in [short, AudioError::NoSamples { what: what() }, setting] {
+            assert_eq!(Error::from(input).kind(), ErrorKind::InvalidInput);
+        }
+        let source = std::io::Error::other("no space");
+        let disk = AudioError::Write { path: what().into(), source };
+        assert_eq!(Error::from(disk).kind(), ErrorKind::System);
     }
 }

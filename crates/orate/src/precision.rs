@@ -74,6 +74,11 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
     Ok(policy)
 }
 
+/// Whether a name is that of a table of embeddings. `time_embed_mixer` of Chatterbox is a matrix.
+fn is_table(name: &str) -> bool {
+    name.contains("emb") && !name.contains("embed_mixer")
+}
+
 /// The formats of a model's matrices that are stored in blocks, and the one of most of them, if most of its
 /// matrices are and its family computes in blocks. What devices have no kernels for becomes `q8_0`.
 fn stored_blocks(files: &dyn ModelFiles) -> Option<(Precision, BTreeMap<String, Precision>)> {
@@ -81,8 +86,7 @@ fn stored_blocks(files: &dyn ModelFiles) -> Option<(Precision, BTreeMap<String, 
     let (mut all, mut by_format, mut stored) = (0, BTreeMap::new(), BTreeMap::new());
     // Tables of embeddings are looked up and not multiplied.
     let counts = |name: &&str| {
-        !name.contains("emb")
-            && (scope.is_empty() || scope.iter().any(|p| orate_graph::name_matches(p, name)))
+        !is_table(name) && (scope.is_empty() || scope.iter().any(|p| orate_graph::name_matches(p, name)))
     };
     if !files.computes_in_blocks() {
         return None;
@@ -330,6 +334,20 @@ mod tests {
 
     fn p(precision: Precision, microseconds: f64, error: f64) -> Probe {
         Probe { precision, microseconds, error }
+    }
+
+    #[test]
+    fn tables_of_embeddings_are_no_matrices() {
+        let tables = [
+            "talker.model.text_embedding.weight",
+            "talker.code_predictor.model.codec_embedding.3.weight",
+            "model.embed_tokens.weight",
+            "speech_emb.weight",
+            "text_pos_emb.emb.weight",
+        ];
+        assert!(tables.into_iter().all(is_table));
+        let matrices = ["flow.decoder.estimator.time_embed_mixer.weight", "speech_head.weight"];
+        assert!(!matrices.into_iter().any(is_table));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use crate::stream::{Part, Stream};
 use crate::{Engine, Error, Options, Result, Value};
-use orate_text::{Script, Segment};
+use orate_models::ModelError;
+use orate_text::{Script, Segment, TextError};
 
 /// Who speaks a segment of a script.
 #[derive(Clone, Debug)]
@@ -29,7 +30,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::stream`], for the first segment that cannot be spoken; or a voice is unknown.
+    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; or a pause or
+    /// a gain is out of range.
     pub fn stream_script(
         &self,
         script: &Script,
@@ -41,6 +43,7 @@ impl Engine {
         let has_sound = |segment: &&Segment| segment.text.chars().any(char::is_alphanumeric);
         let is_silent = script.segments.iter().find(has_sound).is_none();
         let mut before: Option<&Segment> = None;
+        script.segments.iter().try_for_each(check)?;
         for segment in &script.segments {
             // Marks alone have no sound. A script without any sound is the model's error.
             if is_silent || has_sound(&segment) {
@@ -53,7 +56,14 @@ impl Engine {
                 let word_times = options.word_times || !segment.marks.is_empty();
                 let options = Options { first_piece: pieces, word_times, ..options };
                 engine.check_all(&options)?;
-                let chunks = engine.model().clone().speak(&segment.text, &options)?;
+                let chunks = match engine.model().clone().speak(&segment.text, &options) {
+                    // Nothing but characters that are to be left out.
+                    Err(ModelError::Text(TextError::Empty)) if skips_unknown(&options) => {
+                        pause += segment.pause_after;
+                        continue;
+                    }
+                    chunks => chunks?,
+                };
                 pieces += chunks.remaining();
                 let part = Part::new(chunks, engine.sample_rate(), self.sample_rate(), &options)?;
                 let part = part.of_segment(segment, pause);
@@ -64,7 +74,7 @@ impl Engine {
             pause += segment.pause_after;
         }
         if parts.is_empty() {
-            return Err(orate_text::TextError::Empty.into());
+            return Err(TextError::Empty.into());
         }
         Stream::of_parts(self.origin(), parts, pause, warnings, options)
     }
@@ -75,6 +85,26 @@ impl Engine {
         move |name| {
             let voice = Options { voice: Some(name.to_owned()), cloned: None, ..options.clone() };
             Ok(Speaker { engine: engine.clone(), options: voice })
+        }
+    }
+}
+
+/// Whether characters that a voice does not know are left out.
+fn skips_unknown(options: &Options) -> bool {
+    options.get("skip_unknown") == Some(&Value::Switch(true))
+}
+
+/// Refuses pauses and gains out of range: applications may set them.
+fn check(segment: &Segment) -> Result<()> {
+    let fields = [
+        ("pause after a segment", segment.pause_after, Segment::PAUSES, "seconds"),
+        ("gain of a segment", segment.gain_db, Segment::GAINS, "dB"),
+    ];
+    match fields.into_iter().find(|(_, value, range, _)| !range.contains(value)) {
+        None => Ok(()),
+        Some((option, value, range, unit)) => {
+            let allowed = format!("choose {} to {} {unit}", range.start(), range.end());
+            Err(Error::Option { option, got: value.to_string(), allowed })
         }
     }
 }

@@ -82,7 +82,7 @@ fn html_is_read_without_what_is_not_prose() {
         "[]",
         "# The Book",
         "Beginning.",
-        "Second one, with a link and 102 m2.",
+        "Second one, with a link and 10² m².",
         "[First]",
         "## First",
         "One",
@@ -96,6 +96,61 @@ fn html_is_read_without_what_is_not_prose() {
         "<Last> & least.",
     ];
     assert_eq!(outline(&book), expected);
+}
+
+#[test]
+fn html_needs_no_end_tags_that_may_be_left_out() {
+    let html = "<html><head><title>T</title><meta charset=utf-8><h1>Top</h1>
+        <p><ruby>Kan<rp>(<rt>ruby<rp>)</ruby>ji, <ruby>ka<rt>ru</ruby>na.
+        <ul><li hidden>no<ul><li>no</ul>no<li>One</ul><p>Two.
+        <table><tr><td hidden>no<tr><td>Three<tr><td>Four<td hidden>no</table>Five.
+        <p hidden>no <button>no</button> no<div>Six.</div><div><p hidden>no</div>Seven.
+        <dl><dt hidden>no<dd>Eight.</dl><p hidden>no<hr>Nine.";
+    let book = read("a.html", html);
+    let expected = [
+        "[Top]",
+        "# Top",
+        "Kanji, kana.",
+        "One",
+        "Two.",
+        "Three",
+        "Four",
+        "Five.",
+        "Six.",
+        "Seven.",
+        "Eight.",
+        "~",
+        "Nine.",
+    ];
+    assert_eq!(outline(&book), expected);
+}
+
+#[test]
+fn what_is_left_out_of_a_line_does_not_divide_it() {
+    let html = "<p>吾輩は<ruby>猫<rp>（</rp><rt>ねこ</rt><rp>）</rp></ruby>である。</p>\
+                <p>Where <math><mi>x</mi></math> is <svg><text>no</text></svg>here<script>1</script>.</p>";
+    assert_eq!(outline(&read("a.xhtml", html)), ["[]", "吾輩は猫である。", "Where is here."]);
+}
+
+#[test]
+fn numbers_that_are_links_are_read_and_marks_of_notes_are_not() {
+    let link = |text: &str| format!("<a href='#x'>{text}</a>");
+    let [one, three, four, b] = ["1", "3", "4", "b"].map(link);
+    let html = format!(
+        "<p>See chapters {three}, {four}-{four} and {four}, point {b}.<p>A word{one} and {} end. \
+         {one}<p>A <sup>{one}</sup>.",
+        link("[1]")
+    );
+    let expected = ["[]", "See chapters 3, 4-4 and 4, point b.", "A word and end.", "A ."];
+    assert_eq!(outline(&read("a.html", html)), expected);
+}
+
+#[test]
+fn powers_are_no_other_numbers() {
+    let html = "<p>10<sup>6</sup>, 10<sup>-3</sup>, x<sup>n</sup>, 2<sup>nd</sup>, in 1984<sup>5</sup>, \
+                a word<sup>7</sup>, 5&nbsp;km<sup>2</sup>";
+    let expected = ["[]", "10⁶, 10⁻³, xn, 2nd, in 1984, a word, 5 km²"];
+    assert_eq!(outline(&read("a.html", html)), expected);
 }
 
 #[test]
@@ -122,6 +177,21 @@ fn markdown_is_read_without_what_is_not_prose() {
         "Quoted.",
     ];
     assert_eq!(outline(&book), expected);
+}
+
+#[test]
+fn markdown_keeps_what_stands_between_rules() {
+    let text = "Before.\n\n---\nnot: yaml\n\nSecond.\n\n---\nThird\n---\n\nLast<br>line<br/>of<BR >all.\n";
+    let expected =
+        ["[]", "Before.", "~", "not: yaml", "Second.", "~", "[Third]", "## Third", "Last line of all."];
+    assert_eq!(outline(&read("a.md", text)), expected);
+    // Rules at the beginning.
+    assert_eq!(outline(&read("a.md", "---\n\nOne.\n\n---\n\nTwo.\n")), ["[]", "~", "One.", "~", "Two."]);
+    assert_eq!(outline(&read("a.md", "---\nOne.\n\n---\nTwo.\n")), ["[]", "~", "One.", "~", "Two."]);
+    assert_eq!(outline(&read("a.md", "---\nOne: 1.\n")), ["[]", "~", "One: 1."]);
+    let book = read("a.md", "\u{feff}---\r\ntitle: A\r\n\r\nlang: en\r\n...\r\nText.\r\n");
+    assert_eq!((book.title.as_deref(), book.language.as_deref()), (Some("A"), Some("en")));
+    assert_eq!(outline(&book), ["[]", "Text."]);
 }
 
 #[test]

@@ -13,7 +13,9 @@ use crate::outputs::{self, Input};
 use crate::print;
 use crate::progress::BookProgress;
 use anyhow::Context;
-use orate::{AudioFormat, Engine, Finish, Lexicon, Options, Script, Segment, Stream, TimedWord};
+use orate::{
+    AudioFormat, Engine, Finish, Lexicon, Options, Script, Segment, Stream, TimedWord, Value as OptionValue,
+};
 use orate_book::{
     AssembleError, Assembled, Book, BookFormat, Claim, Container, Opened, Plan, State, Target, Unit,
     WorkFolder,
@@ -75,7 +77,7 @@ pub fn is_book(args: &say::Args) -> bool {
         return book || plan || restart;
     };
     let output = args.output.output.as_deref().unwrap_or(DEFAULT_OUTPUT.as_ref());
-    if output.as_os_str() == "-" {
+    if output.as_os_str() == "-" || args.output.play {
         return book || plan || restart;
     }
     let extension = output.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
@@ -146,8 +148,8 @@ pub fn run(args: &say::Args) -> anyhow::Result<()> {
     }
     note_tags(args, file, &book);
     let speaker = Speaker { engine: &engine, options: &options, plan: &plan, lexicon: lexicon.as_ref() };
-    let mut left = plan.units.iter().zip(&done).filter(|(_, done)| done.is_none());
-    left.try_for_each(|(unit, _)| speaker.check(unit))?;
+    let left = plan.units.iter().zip(&done).filter(|(_, done)| done.is_none());
+    speaker.check(left.map(|(unit, _)| unit))?;
     let opened = WorkFolder::open(&work, &plan, &key, engine.sample_rate(), args.book.restart)?;
     let Opened::Work(mut folder) = opened else {
         return note_complete(args, &target, "was complete before", 0);
@@ -249,9 +251,29 @@ impl Speaker<'_> {
         stream.map_err(anyhow::Error::from).with_context(|| self.place(unit))
     }
 
-    /// Checks that a unit can be spoken, so that a wrong character is found before hours of work.
-    fn check(&self, unit: &Unit) -> anyhow::Result<()> {
-        self.stream(unit).map(drop)
+    /// As [`Self::stream`]; `None` if nothing of the unit is left without the characters that the voice does
+    /// not know.
+    fn stream_if_any(&self, unit: &Unit) -> anyhow::Result<Option<Stream>> {
+        let skips = self.options.get("skip_unknown") == Some(&OptionValue::Switch(true));
+        match self.stream(unit) {
+            Err(e) if skips && is_empty_text(&e) => Ok(None),
+            stream => stream.map(Some),
+        }
+    }
+
+    /// Checks that units can be spoken, so that a wrong character is found before hours of work.
+    fn check<'a>(&self, units: impl Iterator<Item = &'a Unit>) -> anyhow::Result<()> {
+        let (mut silent, mut has_sound) = (None, false);
+        for unit in units {
+            match self.stream_if_any(unit)? {
+                Some(_) => has_sound = true,
+                None => silent = silent.or(Some(unit)),
+            }
+        }
+        match silent.filter(|_| !has_sound) {
+            Some(unit) => self.stream(unit).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Where a unit is in the book.
@@ -292,9 +314,30 @@ impl Speaker<'_> {
         }
     }
 
+    /// Completes a unit of which nothing can be said: its pause.
+    fn keep_silent(&self, mut claim: Claim, shared: Shared) -> anyhow::Result<()> {
+        let unit = claim.unit(self.plan);
+        let pause_s = unit.paragraphs.last().map_or(0.0, |paragraph| paragraph.pause_after);
+        let silence = vec![0.0; (pause_s * self.engine.sample_rate() as f32) as usize];
+        claim.write(&silence)?;
+        if self.options.word_times {
+            claim.keep_notes(b"[]")?;
+        }
+        claim.finish()?;
+        shared.progress.spoke(unit.index, silence.len() as u64);
+        let mut spoken = shared.spoken.lock().expect("workers do not panic");
+        spoken.units += 1;
+        spoken.samples += silence.len() as u64;
+        let warning = format!("{}: the voice knows no character of it, so it is left out", self.place(unit));
+        spoken.warnings.push(warning);
+        Ok(())
+    }
+
     fn speak(&self, mut claim: Claim, shared: Shared) -> anyhow::Result<()> {
         let unit = claim.unit(self.plan);
-        let mut stream = self.stream(unit)?;
+        let Some(mut stream) = self.stream_if_any(unit)? else {
+            return self.keep_silent(claim, shared);
+        };
         let (mut samples, mut is_runaway, mut words) = (0, false, vec![]);
         while let Some(chunk) = stream.next() {
             let chunk = chunk.map_err(anyhow::Error::from).with_context(|| self.place(unit))?;
@@ -334,12 +377,22 @@ impl Speaker<'_> {
     }
 }
 
+/// Whether a text held nothing to say.
+fn is_empty_text(e: &anyhow::Error) -> bool {
+    let Some(orate::Error::Model(e)) = e.downcast_ref() else { return false };
+    matches!(**e, orate::ModelError::Text(orate::TextError::Empty))
+}
+
 /// Where the sound goes.
 fn target(args: &say::Args) -> anyhow::Result<Target> {
     let path = args.output.output.clone().unwrap_or_else(|| DEFAULT_OUTPUT.into());
     let usage = |problem: String| Err(UsageError(problem).into());
     if path.as_os_str() == "-" {
         return usage("-o -: a book is spoken in parts, which are joined in a file; name one".to_owned());
+    }
+    if args.output.play {
+        let problem = "a book is spoken in parts, which are joined in a file; name one with -o";
+        return usage(format!("--play: {problem}, or play without --book, --plan and --restart"));
     }
     if outputs::is_folder(&path) {
         let usual = if AudioFormat::Mp3.is_available() { Format::Mp3 } else { Format::Flac };
@@ -383,14 +436,15 @@ fn check(args: &say::Args, file: &Path, target: &Target) -> anyhow::Result<()> {
         let problem = "--captions: they are of a whole book; name a file as the output, not a folder";
         return Err(UsageError(problem.to_owned()).into());
     }
-    let path = &target.path;
+    // A file with a slash after its name does not exist.
+    let path = target.path.components().as_path();
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let problem = match () {
         () if path.exists() && !path.is_dir() => "this is a file; name a folder for the chapters",
         () if !path.exists() && !parent.is_dir() => "its folder does not exist; make it first",
         () => return Ok(()),
     };
-    Err(UsageError(format!("-o {}: {problem}", path.display())).into())
+    Err(UsageError(format!("-o {}: {problem}", target.path.display())).into())
 }
 
 /// Warns about a tag in a plain text, where a writer may have meant it as one.

@@ -15,7 +15,7 @@ use std::time::Instant;
 Examples:
   orate convert me.wav --model DIR --reference ada.wav -o ada-says.wav
   orate convert talk.mp3 --model DIR --voice ada -o talk.flac
-  orate convert me.wav --model DIR -o - | aplay    plays while it converts
+  orate convert me.wav --model DIR --play          is heard while it is converted
   ffmpeg -i talk.mkv -f wav - | orate convert - --model DIR -o talk.wav
 
 DIR is a Chatterbox model. The source may last an hour; what it says, and when, stays the same. \

@@ -18,6 +18,7 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  orate say \"Good morning.\" --play                 is heard
   orate say \"Good morning.\"                        writes speech.wav
   orate say \"Good morning.\" -o morning.flac
   orate say --file book.epub -o book.mp3           chapters; goes on after a kill
@@ -195,8 +196,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let SpeechArgs { lang, transcript, silence, own, raw, .. } = &args.speech;
     let voice = args.voice.options(engine, transcript.as_deref(), &interrupt)?;
     let mut options = own.set(Options { language: lang.clone(), silence: *silence, ..voice });
-    // Audio written to a pipe cannot be retracted.
-    options.whole = delivery.is_file() && !args.stream;
+    // What is heard cannot be taken back.
+    options.whole = !delivery.is_heard() && !args.stream;
     options.word_times = args.captions.is_some();
     if *raw {
         options.finish = Finish::NONE;

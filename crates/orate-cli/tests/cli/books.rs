@@ -167,6 +167,26 @@ fn a_document_is_read_without_its_markup() {
     assert!(piped == typed);
 }
 
+#[test]
+fn what_a_voice_cannot_say_is_left_out_of_a_book_on_demand() {
+    let folder = Folder::new();
+    folder.write("a.md", "# One\n\nHello.\n\n漢字。\n\nBye.\n\n# 漢字\n\n漢字。\n\n# Two\n\nMore.\n");
+    folder.write("b.md", "# 漢字\n");
+    folder.orate(&["say", "--file", "a.md", "-o", "a.wav"]).fails(1, &["chapter `One`", "--skip-unknown"]);
+    let args = ["say", "--skip-unknown", "--json", "--captions", "a.srt", "-o", "a.wav", "--file"];
+    let json = folder.orate(&[&args[..], &["a.md"]].concat()).ok().json();
+    assert_eq!((&json["parts"], &json["parts_spoken"]), (&3.into(), &3.into()));
+    let warnings = json["warnings"].to_string();
+    assert!(warnings.contains("chapter `漢字`, part 2") && warnings.contains("left out"), "{warnings}");
+    let captions = String::from_utf8(folder.read("a.srt")).expect("text");
+    for word in ["Hello", "Bye", "More"] {
+        assert!(captions.contains(word), "{captions}");
+    }
+    folder.orate(&[&args[..], &["b.md"]].concat()).fails(1, &["chapter `漢字`", "nothing to say"]);
+    let ssml = "<speak><s>One.</s><voice name='default'>漢字</voice><s>Two.</s></speak>";
+    folder.orate(&["say", "--ssml", ssml, "--skip-unknown", "-o", "c.wav"]).ok();
+}
+
 #[cfg(feature = "mp3")]
 #[test]
 fn text_has_chapters_where_the_format_has_them() {
@@ -189,7 +209,7 @@ fn what_cannot_be_a_book_is_refused_before_the_work() {
     folder.write("a.md", "# A\n\nText.\n");
     folder.write("bad.epub", "no zip");
     folder.write("unknown.md", "# A\n\nFine.\n\n# B\n\nThis is 漢字.\n");
-    let cases: [(&[&str], i32, &[&str]); 10] = [
+    let cases: [(&[&str], i32, &[&str]); 11] = [
         (&["--file", "bad.epub", "-o", "a.wav"], 1, &["bad.epub: not an EPUB file, or a damaged one"]),
         (&["--file", "none.epub", "-o", "a.wav"], 1, &["none.epub: cannot read the book"]),
         (&["--file", "a.md", "-o", "a.wav", "--captions", "a.json"], 2, &["--captions with JSON: books"]),
@@ -201,6 +221,7 @@ fn what_cannot_be_a_book_is_refused_before_the_work() {
         (&["--file", "a.md", "-o", "a.wav", "--ssml"], 2, &["--ssml: books"]),
         (&["--file", "a.md", "-o", "a.md"], 2, &["-o a.md"]),
         (&["--file", "a.md", "-o", "none/a.wav"], 1, &["none/a.wav"]),
+        (&["--file", "a.md", "-o", "unknown.md/"], 2, &["-o unknown.md/: this is a file"]),
         (&["--file", "a.md", "-o", "none/a/"], 2, &["none/a/", "make it first"]),
         (&["--file", "unknown.md", "-o", "a.wav"], 1, &["chapter `B`", "`漢` (U+6F22)", "--skip-unknown"]),
         (&["Hello.", "--plan"], 2, &["a book is a file; name it with --file"]),

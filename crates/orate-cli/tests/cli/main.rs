@@ -13,6 +13,7 @@ mod kept_voices;
 #[cfg(feature = "gpu")]
 mod kernel_cache;
 mod more_families;
+mod play;
 #[cfg(feature = "hub")]
 mod pull;
 mod say;

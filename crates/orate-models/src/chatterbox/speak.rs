@@ -16,7 +16,7 @@ use super::shared_flow::Announced;
 use super::t3_plans::{Conditioning, Prompt, T3};
 use super::voice::Voice;
 use crate::decoding::{DrawSettings, StartOptions, Step, Utterance, is_runaway};
-use crate::pieces::{MOST_CHARS, Progress, attempt_seed, cut, first_damaged, is_speakable};
+use crate::pieces::{MOST_CHARS, Progress, attempt_seed, cut, cut_for_listener, first_damaged, is_speakable};
 use crate::{Chunk, Chunks, FinishReason, Lap, Laps, ModelError, OptionSet, Options};
 use orate_graph::Counters;
 use orate_text::Traced;
@@ -136,7 +136,12 @@ impl Pieces {
         let own = Own::read(&o.own);
         let voice = model.voice(o)?;
         let mut warnings = vec![];
-        let cut = cut(text).into_iter().filter(|piece| is_speakable(piece));
+        let pacing = model.device().pacing();
+        let usual = if pacing.side_by_side { FIRST_CHUNK } else { 0 };
+        let first_chunk = if o.whole { 0 } else { own.first_chunk.unwrap_or(usual) };
+        let is_awaited = !o.whole && first_chunk == 0 && !pacing.side_by_side && o.first_piece == 0;
+        let cut = if is_awaited { cut_for_listener(text) } else { cut(text) };
+        let cut = cut.into_iter().filter(|piece| is_speakable(piece));
         let pieces = cut.map(|piece| {
             let ids = talking.text.ids_of(&piece, o.language.as_deref(), &mut warnings)?;
             Ok((piece, ids))
@@ -153,10 +158,7 @@ impl Pieces {
         model.draw_settings(&own, 0).check()?;
         let flow = model.flow_settings(&own);
         let progress = Progress::new(o);
-        let pacing = model.device().pacing();
-        let usual = if pacing.side_by_side { FIRST_CHUNK } else { 0 };
         let (language, word_times) = (o.language.clone(), o.word_times);
-        let first_chunk = if o.whole { 0 } else { own.first_chunk.unwrap_or(usual) };
         Ok(Pieces {
             model,
             pieces: pieces.into_iter(),

@@ -48,6 +48,7 @@ class Engine:
         precision: str = "stored",
         kv: str = "auto",
         isa: str | None = None,
+        codec: _Path | None = None,
         cache: _Path | None = None,
         allow_fallback: bool = False,
     ) -> Engine: ...
@@ -119,7 +120,7 @@ class Engine:
     def clone(self, recording: _Path | bytes | Audio, *, transcript: str | None = None) -> Voice: ...
     def convert(
         self,
-        source: _Path | Audio,
+        source: _Path | bytes | Audio,
         *,
         voice: _Voice | None = None,
         seed: int = 0,

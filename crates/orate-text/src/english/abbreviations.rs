@@ -323,9 +323,26 @@ impl Reader<'_> {
         (self.with_stop(words.to_owned(), end, true, rule), end)
     }
 
+    /// Whether token `i`, of two letters or more, is all of its line or begins a heading, as in `XIV`,
+    /// `XIV.` and `III. The Storm`. `CD`, `MD` and `XL` are more likely something else.
+    fn is_roman_heading(&self, i: usize) -> bool {
+        let numeral = self.text(i);
+        let is_usual = numeral.chars().all(|c| "IVX".contains(c) || numeral.len() > 2 && c == 'L');
+        let ends = |j: usize| self.text(j).is_empty() || self.text(j).contains('\n');
+        let is_mark = |j: usize| matches!(self.text(j), "." | ":" | ")" | "-" | "\u{2013}" | "\u{2014}");
+        let next = self.skip_gap(i + 1);
+        is_usual
+            && numeral.len() > 1
+            && self.is_line_start(i)
+            && (ends(next) || is_mark(next) && (ends(next + 1) || self.is_gap(next + 1)))
+    }
+
     /// `Henry VIII`, `World War II`, `Chapter IV`, `Rocky III`.
     pub(super) fn roman(&self, i: usize) -> Found {
         let value = roman_value(self.text(i))?;
+        if self.is_roman_heading(i) {
+            return Some((capitalize(&cardinal(value)), i + 1));
+        }
         let j = self.word_before(i).filter(|&j| self.is_capitalized(j) && j + 1 < i)?;
         let name = self.text(j);
         let numeral = self.text(i);

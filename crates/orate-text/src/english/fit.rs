@@ -187,7 +187,7 @@ fn is_pause(c: char) -> bool {
 
 /// Characters with no sound of their own.
 fn is_silent(c: char) -> bool {
-    is_combining_mark(c) || is_invisible(c) || "¿¡`´¨\u{2122}\u{AE}".contains(c)
+    is_combining_mark(c) || is_invisible(c) || "¿¡`´¨†‡\u{2122}\u{AE}".contains(c)
 }
 
 /// Letters and marks that NFKD does not decompose.

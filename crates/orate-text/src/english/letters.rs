@@ -34,17 +34,18 @@ const NAMES: [&str; 26] = [
 /// Acronyms that are spelled although they contain a vowel and could be pronounced.
 const SPELLED: &[&str] = &[
     "ABC", "ABS", "AC", "ACLU", "ADHD", "AI", "AKA", "AM", "AOL", "API", "ASAP", "ATM", "ATV", "AWS", "BA",
-    "BMI", "CEO", "CFO", "CIA", "CIO", "COO", "CPA", "CPU", "CTO", "DIY", "DNA", "DOJ", "ECG", "EEG", "EKG",
-    "EMT", "EPA", "EPS", "ESL", "ESPN", "ETA", "ETF", "EU", "EV", "FAA", "FAQ", "FBI", "FDA", "FYI", "GDPR",
-    "GI", "GPA", "GPU", "HIV", "HOA", "IBM", "ICU", "ID", "IDE", "IMDB", "IMF", "IOU", "IP", "IPO", "IQ",
-    "IRC", "IRS", "ISO", "ISP", "ISS", "IT", "ITV", "IV", "IVF", "LA", "LAPD", "LED", "MBA", "MIT", "MRI",
-    "NBA", "NCAA", "NSA", "NYU", "OBE", "OCD", "OECD", "OMG", "OS", "PIN", "POW", "PTA", "QA", "RNA", "RSVP",
-    "SEO", "SOS", "SUV", "TBA", "UAE", "UAV", "UCLA", "UFC", "UFO", "UHF", "UI", "UK", "UN", "UPS", "URI",
-    "URL", "US", "USA", "USB", "USC", "USSR", "UV", "UX", "VAT", "VIP", "WWE", "YMCA", "YTD",
+    "BCE", "BMI", "CE", "CEO", "CFO", "CIA", "CIO", "COO", "CPA", "CPU", "CTO", "DIY", "DNA", "DOJ", "ECG",
+    "EEG", "EKG", "EMT", "EPA", "EPS", "ESL", "ESPN", "ETA", "ETF", "EU", "EV", "FAA", "FAQ", "FBI", "FDA",
+    "FYI", "GDPR", "GI", "GPA", "GPU", "HIV", "HOA", "IBM", "ICU", "ID", "IDE", "IMDB", "IMF", "IOU", "IP",
+    "IPO", "IQ", "IRC", "IRS", "ISO", "ISP", "ISS", "IT", "ITV", "IV", "IVF", "LA", "LAPD", "LED", "MBA",
+    "MIT", "MRI", "NBA", "NCAA", "NSA", "NYU", "OBE", "OCD", "OECD", "OMG", "OS", "PIN", "POW", "PTA", "QA",
+    "RNA", "RSVP", "SEO", "SOS", "SUV", "TBA", "UAE", "UAV", "UCLA", "UFC", "UFO", "UHF", "UI", "UK", "UN",
+    "UPS", "URI", "URL", "US", "USA", "USB", "USC", "USSR", "UV", "UX", "VAT", "VIP", "WWE", "YMCA", "YTD",
 ];
 
 /// Words in capitals that are also common words; spelled only if the surrounding text is not all capitals.
-const ALSO_WORDS: &[&str] = &["AM", "IT", "US", "PIN", "ID", "LED", "LA", "UPS", "POW", "VAT", "OS", "MIT"];
+const ALSO_WORDS: &[&str] =
+    &["AD", "AM", "IT", "US", "PIN", "ID", "LED", "LA", "UPS", "POW", "VAT", "OS", "MIT"];
 
 /// Pronounced as a word or sound, although without a vowel.
 const SAID: &[&str] = &[

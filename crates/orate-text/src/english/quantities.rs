@@ -278,6 +278,9 @@ impl<'a> Reader<'a> {
         if matches!((a, b), ("24", "7") | ("9", "11")) {
             return Some((format!("{} {}", cardinal_digits(a), cardinal_digits(b)), end));
         }
+        if (a, b) == ("50", "50") {
+            return Some(("fifty-fifty".to_owned(), end));
+        }
         let words = match (parse(a), parse(b)) {
             (Some(n), Some(d)) if n < 100 => fraction(n, d),
             _ => None,
@@ -285,6 +288,9 @@ impl<'a> Reader<'a> {
         let Some(words) = words else {
             return Some((format!("{} over {}", cardinal_digits(a), cardinal_digits(b)), end));
         };
+        // The word has the ending of `2/3rds` already.
+        let has_ending = matches!(self.text(end), "nd" | "nds" | "rd" | "rds" | "th" | "ths");
+        let end = end + usize::from(has_ending);
         match self.unit_after(i, end, true) {
             Some((unit, end)) => Some((format!("{words} {unit}"), end)),
             None => Some((words, end)),

@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
             || (is_opening(self.text(i - 1)) && (i == 1 || self.is(i - 2, Kind::Space)))
     }
 
-    fn is_line_start(&self, i: usize) -> bool {
+    pub fn is_line_start(&self, i: usize) -> bool {
         i == 0 || self.text(i - 1).contains('\n') || (i == 1 && self.is(0, Kind::Space))
     }
 

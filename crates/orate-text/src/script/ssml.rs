@@ -1,6 +1,6 @@
 //! SSML: a subset of Speech Synthesis Markup Language 1.1, <https://www.w3.org/TR/speech-synthesis11/>.
 
-use super::{RATES, Script, Style, Writer, decimal, malformed, seconds};
+use super::{RATES, Script, Segment, Style, Writer, decimal, malformed, seconds};
 use crate::english::say_as;
 use crate::{TextError, languages};
 use orate_files::quoted;
@@ -16,8 +16,6 @@ const MAX_NAME: usize = 256;
 const NAME: &str = "write a name of at most 256 bytes";
 /// Most elements around a text.
 const MAX_DEPTH: usize = 16;
-/// Quietest and loudest gain in dB, which `silent` and numbers beyond are not allowed to pass.
-const GAINS: std::ops::RangeInclusive<f32> = -96.0..=24.0;
 
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
@@ -258,7 +256,7 @@ impl Reader<'_> {
         };
         let gain_db = match node.attribute("volume").map(|volume| gain_of(volume.trim(), style.gain_db)) {
             None => style.gain_db,
-            Some(Some(gain)) if GAINS.contains(&gain) => gain,
+            Some(Some(gain)) if Segment::GAINS.contains(&gain) => gain,
             Some(_) => return Err(self.invalid(node, "volume", "write -96dB to +24dB, or silent to x-loud")),
         };
         (self.writer.style.rate, self.writer.style.gain_db) = (rate, gain_db);
@@ -436,7 +434,7 @@ fn rate_of(text: &str, outer: f32) -> Option<f32> {
 /// The gain that an attribute means, inside text of gain `outer`. Labels are 6 dB apart.
 fn gain_of(text: &str, outer: f32) -> Option<f32> {
     Some(match text {
-        "silent" => *GAINS.start(),
+        "silent" => *Segment::GAINS.start(),
         "x-soft" => -12.0,
         "soft" => -6.0,
         "medium" | "default" => 0.0,

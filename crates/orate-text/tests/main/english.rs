@@ -137,6 +137,7 @@ fn years_and_decades() {
         ("1914–1918", "nineteen fourteen to nineteen eighteen"),
         ("1914-18", "nineteen fourteen to eighteen"),
         ("44 BC", "forty-four B C"),
+        ("500 BCE, AD 79 and 1066 CE", "five hundred B C E, A D seventy-nine and ten sixty-six C E"),
         ("wait for 30s", "wait for thirty seconds"),
     ]);
 }
@@ -165,8 +166,32 @@ fn ordinals_and_fractions() {
         ("5/4", "five quarters"),
         ("22/37", "twenty-two over thirty-seven"),
         ("24/7", "twenty-four seven"),
+        ("a 50/50 chance", "a fifty-fifty chance"),
+        ("1/3rd, 2/3rds of 1/10th", "one third, two thirds of one tenth"),
         ("1/2 km", "one half kilometer"),
     ]);
+}
+
+#[test]
+fn roman_numerals_that_are_headings() {
+    check(&[
+        ("XIV", "Fourteen"),
+        ("XIV.", "Fourteen."),
+        ("IV\n\nText. XIV", "Four\n\nText. XIV"),
+        ("III. The Storm", "Three. The Storm"),
+        ("XLI — The Storm", "Forty-one — The Storm"),
+        ("II is a word", "II is a word"),
+        ("I. The Storm", "I. The Storm"),
+        ("MIX", "MIX"),
+        ("XL", "X L"),
+        ("CD", "C D"),
+    ]);
+}
+
+#[test]
+fn marks_of_notes_have_no_sound() {
+    let known = |c: char| c.is_ascii_alphabetic() || c == ' ';
+    assert_eq!(fit_alphabet("word† and‡", known).as_deref(), Ok("word and"));
 }
 
 #[test]

@@ -19,8 +19,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// For windows of so many utterances, `all` together: 7 kB and half a block may stay of each, or 8 kB as
-    /// the halves show it.
+    /// For windows of `window` utterances, of which there are `all`. Each may leave 7 kB and half a block
+    /// behind by the trend of the windows, and 8 kB by their halves.
     fn of(window: usize, all: usize) -> Limits {
         let (window, between_halves) = (window as f64, all as f64 / 2.0);
         Limits { growth: 0.007 * window, later: 0.008 * between_halves, blocks: 0.5 * window }
@@ -152,9 +152,9 @@ fn growth_of(mb: &[f64]) -> f64 {
     median(pairs.collect())
 }
 
-/// Blocks that are in use more from a window to the next: the median. A plan that is compiled late, for callers
-/// that happen to speak at once, adds thousands to one window; what a window has beside the others is then given
-/// back.
+/// Blocks that are in use more from a window to the next: the median. A plan that is compiled late, for
+/// callers that happen to speak at once, adds thousands to one window; what a window has beside the others
+/// is then given back.
 fn blocks_of(blocks: &[f64]) -> f64 {
     median(blocks.windows(2).map(|w| w[1] - w[0]).collect())
 }

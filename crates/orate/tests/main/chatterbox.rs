@@ -80,6 +80,20 @@ fn threads_streams_and_batches_do_not_change_samples() {
 }
 
 #[test]
+fn a_listener_waits_for_the_first_sentence_only() {
+    let (_folder, engine) = engine("turbo");
+    let text = "The first sentence of it all comes alone. ".to_owned() + &"Others follow it. ".repeat(12);
+    let pieces = |options: &Options| engine.stream(&text, options).expect("begins").count();
+    let options = few_codes(6);
+    let stream = engine.stream(&text, &options).expect("begins");
+    let streamed: Vec<_> = stream.map(|chunk| chunk.expect("a chunk").samples).collect();
+    let first = engine.speak("The first sentence of it all comes alone.", &options).expect("speaks");
+    assert!(streamed.len() > 3 && streamed[0] == first.samples, "{} pieces", streamed.len());
+    assert_eq!(pieces(&Options { whole: true, ..options.clone() }), 1, "nobody hears pieces of a file");
+    assert_eq!(pieces(&Options { first_piece: 1, ..options }), 1, "the text before it is heard");
+}
+
+#[test]
 fn a_piece_ends_where_it_is_told_to() {
     for variant in ["en", "turbo"] {
         let (_folder, engine) = engine(variant);

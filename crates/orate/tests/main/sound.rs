@@ -216,3 +216,27 @@ fn another_model_speaks_for_a_voice() {
     let refused = engine.stream_script(&empty, &options, &cast).err().expect("nothing to say").to_string();
     assert!(refused.contains("nothing to say"), "{refused}");
 }
+
+#[test]
+fn pauses_and_gains_of_changed_scripts_are_checked() {
+    let engine = built_in(2);
+    let options = Options::default();
+    let spoken = |change: &dyn Fn(&mut orate::Segment)| {
+        let mut script = Script::tagged("One. [pause:1s] Two.").expect("is right");
+        script.segments.iter_mut().for_each(change);
+        let stream = engine.stream_script(&script, &options, &engine.own_cast(&options));
+        stream.map(|stream| stream.map(|chunk| chunk.expect("spoken").samples.len()).sum::<usize>())
+    };
+    // A pause of this length does not fit into memory.
+    for pause in [1e9, f32::NAN, f32::INFINITY, -1.0] {
+        let e = spoken(&|segment| segment.pause_after = pause).expect_err("no pause");
+        assert_eq!(e.to_string(), format!("pause after a segment is {pause}; choose 0 to 10 seconds"));
+        assert_eq!(e.kind(), orate::ErrorKind::InvalidInput);
+    }
+    for gain in [f32::NAN, f32::INFINITY, 25.0, -97.0] {
+        let e = spoken(&|segment| segment.gain_db = gain).expect_err("no gain");
+        assert_eq!(e.to_string(), format!("gain of a segment is {gain}; choose -96 to 24 dB"));
+    }
+    let most = spoken(&|segment| (segment.pause_after, segment.gain_db) = (10.0, -96.0)).expect("spoken");
+    assert!(most > 20 * 24_000, "{most} samples");
+}
