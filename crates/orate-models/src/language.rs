@@ -3,11 +3,11 @@
 use crate::ModelError;
 use orate_text::languages;
 
-/// Returns what a model calls the language that is asked for: by code, tag or English name, as
-/// [`languages::find`] reads them. `None` leaves it to the model, and so do `auto` and an empty name.
+/// Returns the language among the `known` ones of a model that a request asks for, matched by
+/// [`languages::find`]. Returns `None`, the model's choice, for `None`, `auto` and an empty name.
 ///
 /// # Errors
-/// [`ModelError::UnknownLanguage`] with the `known` ones.
+/// [`ModelError::UnknownLanguage`] lists the `known` ones.
 pub fn language<'k>(asked: Option<&str>, known: &[&'k str]) -> Result<Option<&'k str>, ModelError> {
     let Some(asked) = asked.filter(|name| !languages::is_auto(name)) else { return Ok(None) };
     match languages::find(asked, known) {

@@ -33,8 +33,8 @@ pub struct Options {
     pub voice: Option<String>,
     /// A voice made from a recording, in place of one of the model's own.
     pub cloned: Option<Arc<ClonedVoice>>,
-    /// Language: a code or tag such as `en` or `pt-BR`, or an English name, in any case. `None` and `auto`: the
-    /// model's default.
+    /// Language: a code, tag or English name, in any case, such as `en`, `pt-BR` or `english`. `None` and
+    /// `auto` leave it to the model.
     pub language: Option<String>,
     /// Seed of the random numbers: another seed gives another reading.
     pub seed: u64,

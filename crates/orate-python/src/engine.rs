@@ -103,11 +103,10 @@ impl Engine {
     ///
     /// `voice` is one of `Engine.voices`, a mix of them such as "F1:0.7+M1:0.3" where the model has that, a
     /// `Voice`, or the name or file of a kept one. `language` is a code, tag or English name: "en", "pt-BR",
-    /// "english". Another `seed` gives another reading. `silence` is that between the pieces of a long text, in
-    /// seconds. With `words`, words get times: see `Audio.words`. `progress` is True for a bar, or a function of
-    /// the characters that are spoken and all characters. `raw=True` gives the model's own sound, without
-    /// trimming and set loudness.
-    /// Further `options` are those in `Engine.options`.
+    /// "english". Another `seed` gives another reading. `silence` is that between the pieces of a long text,
+    /// in seconds. With `words`, words get times: see `Audio.words`. `progress` is True for a bar, or a
+    /// function of the characters that are spoken and all characters. `raw=True` gives the model's own sound,
+    /// without trimming and set loudness. Further `options` are those in `Engine.options`.
     ///
     /// With `ssml`, the text is SSML; with `tags`, it has tags: [pause:1.5s] [voice:NAME] [rate:1.1]
     /// [lang:de]. `voices` says who speaks for the names in such a text: a dict of voices, engines, or tuples

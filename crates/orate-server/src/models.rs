@@ -73,7 +73,8 @@ impl Model {
         let languages = fact("languages").and_then(Value::as_array).into_iter().flatten();
         let languages = languages.filter_map(Value::as_str).map(str::to_owned).collect();
         let resamplers = Resamplers::new(engine.sample_rate());
-        // Models that clone and have no voice wait for a recording; others may invent one.
+        // Without a voice, a model that clones needs a recording. Others invent a voice, or lack their voice
+        // files.
         let has_default_voice = !engine.voices().is_empty()
             || (!engine.can_clone() && engine.facts().can_speak && engine.model().check_defaults().is_ok());
         Ok(Model { id, engine, queue, resamplers, created, usual_speed, languages, has_default_voice })

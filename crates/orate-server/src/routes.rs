@@ -68,7 +68,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(shared.clone(), gate::pass))
         .layer(cors)
-        .layer(from_fn_with_state(shared.clone(), unread::read))
+        .layer(from_fn_with_state(shared.clone(), unread::discard))
         .with_state(shared)
 }
 

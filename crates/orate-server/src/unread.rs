@@ -1,70 +1,68 @@
-//! What a request has left of its body when it is answered.
+//! Discards what is left of a request's body when the answer is ready.
 //!
-//! HTTP/1.1 answers on the connection on which the body comes. If the server closed it with bytes unread, the client
-//! might lose the answer, or send its next request into nothing. So the rest is read and dropped; if there is too much,
-//! the answer says that the connection ends.
+//! In HTTP/1.1 the next request follows the body on the same connection. A server that closes a connection
+//! with unread bytes resets it: the client may lose the answer, or send its next request in vain. So the rest
+//! is read. If it is too long or too slow, the answer says `Connection: close`.
 
 use crate::state::Shared;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::{Frame, SizeHint};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Most bytes that are dropped for the sake of a connection.
+/// Most bytes to discard: more than any route takes.
 const MOST: usize = 16 << 20;
-/// Longest time for that.
+/// Longest wait for them, within the time for a whole body.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Answers a request, and reads what it has left of its body.
-pub async fn read(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+/// Answers a request and discards the rest of its body.
+pub async fn discard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let awaits_word = request.headers().contains_key(header::EXPECT);
-    let rest = Rest::default();
-    let request = request.map(|body| Body::new(Lent { body, is_begun: false, rest: rest.clone() }));
-    let mut response = next.run(request).await;
-    let left = rest.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some((body, is_begun)) = left {
-        // Reading would ask such a client for its body, which it has not sent yet. A slow one had its time.
-        let is_read = (is_begun || !awaits_word) && response.status() != StatusCode::REQUEST_TIMEOUT;
-        let longest = LONGEST.min(shared.settings.body_timeout);
-        let is_over = is_read && tokio::time::timeout(longest, dropped(body)).await.unwrap_or(false);
-        if !is_over {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
+    let begun = Instant::now();
+    // Reading the body would ask such a client to send it.
+    let awaits_continue = request.headers().contains_key(header::EXPECT);
+    let (head, body) = request.into_parts();
+    let rest = Lent(Arc::new(Mutex::new((body, false))));
+    let mut response = next.run(Request::from_parts(head, Body::new(rest.clone()))).await;
+    let is_asked_for = rest.get().1 || !awaits_continue;
+    let left = shared.settings.body_timeout.saturating_sub(begun.elapsed()).min(LONGEST);
+    let is_read = is_asked_for
+        && rest.size_hint().lower() <= MOST as u64
+        && tokio::time::timeout(left, to_end(rest)).await.unwrap_or(false);
+    if !is_read {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// Reads a body to its end. Returns whether it got there.
-async fn dropped(mut body: Body) -> bool {
-    let mut bytes = 0;
+/// Reads a body of at most [`MOST`] bytes. Returns whether it reached the end.
+async fn to_end(body: Lent) -> bool {
+    let mut body = Limited::new(body, MOST);
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return false };
-        bytes += frame.data_ref().map_or(0, Bytes::len);
-        if bytes > MOST {
+        if frame.is_err() {
             return false;
         }
     }
     true
 }
 
-/// A body that was not read to its end, and whether reading had begun.
-type Rest = Arc<Mutex<Option<(Body, bool)>>>;
+/// A body that a handler reads or drops, and whether anyone began to read it.
+#[derive(Clone)]
+struct Lent(Arc<Mutex<(Body, bool)>>);
 
-/// A body that comes back when it is dropped before its end.
-struct Lent {
-    body: Body,
-    is_begun: bool,
-    rest: Rest,
+impl Lent {
+    fn get(&self) -> MutexGuard<'_, (Body, bool)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl HttpBody for Lent {
@@ -72,27 +70,19 @@ impl HttpBody for Lent {
     type Error = axum::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.is_begun = true;
-        Pin::new(&mut self.body).poll_frame(cx)
+        let (body, is_begun) = &mut *self.get();
+        *is_begun = true;
+        Pin::new(body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.get().0.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if !self.body.is_end_stream() {
-            let body = std::mem::take(&mut self.body);
-            *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = Some((body, self.is_begun));
-        }
+        self.get().0.size_hint()
     }
 }

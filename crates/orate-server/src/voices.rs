@@ -106,8 +106,8 @@ fn own<'a>(model: &'a Model, name: &str) -> Option<&'a str> {
     exact.or_else(|| voices.iter().find(|v| v.name.eq_ignore_ascii_case(name))).map(|v| v.name.as_str())
 }
 
-/// Resolves an alias: of the settings, or of OpenAI's voices, which map to the model's in order. A model without
-/// voices has aliases of its default, if it has one.
+/// Resolves an alias of the settings, or one of OpenAI's voices. These map to the model's voices in order, or
+/// to its default voice, if it has only that.
 fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
     let given = settings.aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
     if let Some((_, voice)) = given
@@ -165,7 +165,9 @@ fn unknown(model: &Model, settings: &Settings, name: &str) -> ApiError {
     known.extend(kept(model, settings).into_iter().map(|(name, _)| name));
     let known = match known.as_slice() {
         [] if model.has_default_voice => "none with a name; leave `voice` out".to_owned(),
-        [] if model.engine.can_clone() => "none yet; send a recording to POST /v1/audio/voices".to_owned(),
+        [] if model.engine.can_clone() && settings.takes_voices() => {
+            "none yet; send a recording to POST /v1/audio/voices".to_owned()
+        }
         [] => "none".to_owned(),
         known => known.join(", "),
     };

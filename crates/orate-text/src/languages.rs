@@ -1,4 +1,4 @@
-//! Names of languages: what people write, and what a model calls the language that they mean.
+//! Names of languages: codes, tags and English names, and which of a model's names they match.
 //!
 //! ```
 //! use orate_text::languages;
@@ -40,7 +40,7 @@ const LANGUAGES: &[(&str, &[&str])] = &[
     ("no", &["norwegian", "nor", "nb", "nob", "nn", "nno"]),
     ("pl", &["polish", "pol"]),
     ("pt", &["portuguese", "por"]),
-    ("ro", &["romanian", "moldavian", "moldovan", "ron", "rum"]),
+    ("ro", &["romanian", "moldavian", "moldovan", "ron", "rum", "mo", "mol"]),
     ("ru", &["russian", "rus"]),
     ("sk", &["slovak", "slk", "slo"]),
     ("sl", &["slovenian", "slovene", "slv"]),
@@ -52,7 +52,7 @@ const LANGUAGES: &[(&str, &[&str])] = &[
     ("zh", &["chinese", "mandarin", "mandarin chinese", "zho", "chi", "cmn"]),
 ];
 
-/// Most letters of a part of a tag.
+/// Maximum length of a subtag.
 const SUBTAG: usize = 8;
 
 /// Whether the name leaves the language to the model: `auto`, in any case, or nothing.
@@ -91,23 +91,21 @@ pub fn code(name: &str) -> Option<String> {
     if !is_code || !parts.all(is_part) {
         return None;
     }
-    // A name has no region.
+    // Longer words are codes only without subtags: `english-US` is neither a name nor a tag.
     let short = first.len() <= 3 || first.len() == tag.len();
     short.then(|| listed(first).map_or_else(|| first.to_ascii_lowercase(), str::to_owned))
 }
 
-/// Returns which of the `known` languages of a model is asked for. The model may know codes, tags or English
-/// names.
+/// Returns the language among the `known` ones of a model that `asked` means. Both may be codes, tags or
+/// English names.
 ///
-/// What the model has, in any case, comes first, so that a model that tells regions apart gets the right one.
+/// An exact match in any case comes first, for models that distinguish regions.
 #[must_use]
 pub fn find<'k>(asked: &str, known: &[&'k str]) -> Option<&'k str> {
     let asked = asked.trim();
-    let same =
-        |a: u8, b: u8| a.eq_ignore_ascii_case(&b) || (a == b'_' && b == b'-') || (a == b'-' && b == b'_');
-    let is_asked =
-        |name: &str| name.len() == asked.len() && name.bytes().zip(asked.bytes()).all(|(a, b)| same(a, b));
-    if let Some(name) = known.iter().find(|name| is_asked(name)) {
+    let folded = |b: u8| if b == b'_' { b'-' } else { b.to_ascii_lowercase() };
+    let is_asked = |name: &&&str| name.bytes().map(folded).eq(asked.bytes().map(folded));
+    if let Some(name) = known.iter().find(is_asked) {
         return Some(name);
     }
     let wanted = code(asked)?;

@@ -1,4 +1,4 @@
-//! Emoji and drawn signs: they have no sound, and stand beside words or in place of a space.
+//! Emoji and drawn signs: they are not spoken.
 
 use crate::supertonic::is_emoji;
 

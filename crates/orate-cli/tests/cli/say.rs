@@ -344,13 +344,13 @@ fn official_models_speak_with_their_voices_mixes_and_languages() {
     }
 }
 
-/// Nobody hears a file before it is complete, so that nothing is gained by parts with seams.
+/// A file has whole pieces and measured loudness, as nobody hears it before it is complete.
 #[test]
 fn files_have_whole_pieces_unless_they_are_streamed() {
     let folder = Folder::new();
     write_chatterbox(&folder.path("en"), "en", "tiny").unwrap();
     let say = |more: &[&str]| {
-        let args = ["say", "Hello there.", "--model", "en", "--max-codes", "30", "--raw", "-o", "a.wav"];
+        let args = ["say", "Hello there.", "--model", "en", "--max-codes", "30", "-o", "a.wav"];
         folder.orate(&[&args, more].concat()).ok();
         folder.read("a.wav")
     };

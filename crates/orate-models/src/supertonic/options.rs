@@ -19,7 +19,7 @@ crate::options! {
             flags: Flags::Both, no_help: "Leave numbers and abbreviations to the model.",
             default: "for voices that only know letters, such as the built-in one",
         },
-        /// Leave out unknown characters instead of refusing the text; emoji always are.
+        /// Drop unknown characters instead of refusing the text; emoji are always dropped.
         skip_unknown: bool => { flags: Flags::On, default: "off" },
         /// Cut each piece at its predicted duration.
         trim: bool => {

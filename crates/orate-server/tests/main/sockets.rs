@@ -10,7 +10,7 @@ use orate_server::{Keys, Listener, Server, Settings, serve};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::Message;
@@ -251,7 +251,7 @@ async fn an_utterance_goes_on_while_the_server_drains() {
 }
 
 /// Reads an answer with its length: the head in lowercase, and the body.
-async fn answer(stream: &mut BufReader<TcpStream>) -> (String, String) {
+async fn answer(stream: &mut (impl AsyncBufRead + Unpin)) -> (String, String) {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         assert_ne!(stream.read_line(&mut head).await.expect("is open"), 0, "it ends after {head:?}");
@@ -292,7 +292,7 @@ async fn connections_go_on_after_a_body_that_is_refused_or_say_that_they_end() {
         stream.get_mut().write_all(health).await.expect("is open");
         assert!(answer(&mut stream).await.0.starts_with("http/1.1 200 "), "after {status}");
     }
-    // A client that waits for a word is refused before it sends anything.
+    // A client that waits for `100 Continue` is refused before it sends anything.
     let mut stream = open().await;
     let waits = begin(&format!("{json}expect: 100-continue\r\n"), 3 << 20);
     stream.get_mut().write_all(waits.as_bytes()).await.expect("is open");
@@ -300,7 +300,12 @@ async fn connections_go_on_after_a_body_that_is_refused_or_say_that_they_end() {
     assert!(head.starts_with("http/1.1 413 ") && body.contains("too_large"), "{head}");
     assert!(head.contains("connection: close"), "{head}");
     assert_eq!(stream.read_to_end(&mut vec![]).await.expect("it ends"), 0);
-    // One that never ends its body is told that nothing more will be read.
+    // More than the server discards is not waited for.
+    let mut stream = open().await;
+    stream.get_mut().write_all(begin("", 17 << 20).as_bytes()).await.expect("is open");
+    let (head, _) = answer(&mut stream).await;
+    assert!(head.starts_with("http/1.1 415 ") && head.contains("connection: close"), "{head}");
+    // Neither are bodies that never end, nor those of which a byte comes now and then.
     let settings = Settings { body_timeout: Duration::from_millis(200), ..Settings::default() };
     let (slow, _end) = listening(&server(settings)).await;
     for (more, status) in [(json, 408), ("", 415)] {
@@ -310,6 +315,20 @@ async fn connections_go_on_after_a_body_that_is_refused_or_say_that_they_end() {
         assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
         assert!(head.contains("connection: close"), "{head}");
     }
+    let (read, mut write) = TcpStream::connect(slow).await.expect("a connection").into_split();
+    write.write_all(begin("", 1 << 20).as_bytes()).await.expect("is open");
+    let trickle = async {
+        while write.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::future::pending().await
+    };
+    let mut read = BufReader::new(read);
+    let (head, _) = tokio::select! {
+        answer = answer(&mut read) => answer,
+        answer = trickle => answer,
+    };
+    assert!(head.starts_with("http/1.1 415 ") && head.contains("connection: close"), "{head}");
 }
 
 /// Connections that read nothing give their places back.

@@ -16,8 +16,8 @@ use crate::{TextError, Traced, is_invisible};
 ///
 /// Characters for which `is_known` returns true stay. Others are folded: accents are removed (`é` to `e`),
 /// `ß` and `æ` are written out, curly quotes and dashes become plain ones, brackets become commas. Emoji,
-/// invisible characters and opening Spanish marks are dropped; between letters, an emoji becomes a space. Run [`read_aloud`](super::read_aloud) first,
-/// so that digits and signs are already words.
+/// invisible characters and opening Spanish marks are dropped; between letters, an emoji becomes a space. Run
+/// [`read_aloud`](super::read_aloud) first, so that digits and signs are already words.
 ///
 /// # Errors
 ///

@@ -133,12 +133,12 @@ impl UnicodeIndexer {
         Traced::filtered(text, |c| !is_invisible(c) || self.knows(c))
     }
 
-    /// Removes emoji and drawn signs that the pip package refuses, such as `⭐`, as [`normalize`] removes others.
-    /// Words on both sides of either kind stay apart.
+    /// Removes emoji and drawn signs that the pip package refuses, such as `⭐`; [`normalize`] removes the
+    /// others. Between letters, emoji of both kinds become a space.
     #[must_use]
     pub fn without_pictures(&self, text: &str) -> Traced {
         let mut out = Traced::default();
-        // What stands between letters.
+        // Emoji right after a letter.
         let mut between: Option<Range<usize>> = None;
         for (at, c) in text.char_indices() {
             let range = at..at + c.len_utf8();
@@ -149,7 +149,8 @@ impl UnicodeIndexer {
                     None if out.text().ends_with(char::is_alphanumeric) => between = Some(range.clone()),
                     None => {}
                 }
-            } else if let Some(between) = between.take()
+            } else if !is_invisible(c)
+                && let Some(between) = between.take()
                 && c.is_alphanumeric()
             {
                 out.make(" ", between);
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn pictures_are_left_out_and_words_stay_apart() {
-        let known = |c: char| c.is_ascii() || c == '●';
+        let known = |c: char| c.is_ascii() || c == '●' || c == '\u{200D}';
         let table = (0..0x2600).map(|code| char::from_u32(code).filter(|c| known(*c)).map_or(-1, |_| 0));
         let indexer = UnicodeIndexer::from_table(table.collect()).unwrap();
         for (text, want) in [
@@ -205,6 +206,7 @@ mod tests {
             ("great👍job", "great job."),
             ("great⭐job", "great job."),
             ("great👍⭐🎉job 👍", "great job."),
+            ("great👩\u{200D}🚀job", "great\u{200D} job."),
             ("⭐job", "job."),
             ("well ⭐, then", "well, then."),
             ("1\u{20E3} ⏰ ↑ go ▶", "1 go."),
@@ -214,7 +216,7 @@ mod tests {
             assert_eq!(indexer.unsupported(&left), [], "{text}");
             assert_eq!(normalize(&left), want, "{text}");
         }
-        // What is no picture stays, to be refused or skipped.
+        // Other unknown characters stay, to be refused or skipped.
         assert_eq!(indexer.without_pictures("漢 é").text(), "漢 é");
     }
 
