@@ -175,6 +175,26 @@ mod tests {
     }
 
     #[test]
+    fn old_codes_and_variants_are_known_and_relatives_are_not() {
+        for (asked, want) in [
+            ("zh-TW", Some("zh")),
+            ("zh-cmn-Hans-CN", Some("zh")),
+            ("nb-NO", Some("no")),
+            ("nn_NO", Some("no")),
+            ("iw-IL", Some("he")),
+            ("yue", None),
+            ("Cantonese", None),
+            ("gsw", None),
+            ("fil", None),
+        ] {
+            assert_eq!(find(asked, &multilingual::LANGUAGES), want, "{asked}");
+        }
+        for (asked, want) in [("in-ID", Some("id")), ("mo", Some("ro")), ("tl", None), ("ind", Some("id"))] {
+            assert_eq!(find(asked, Version::V3.languages()), want, "{asked}");
+        }
+    }
+
+    #[test]
     fn what_is_no_language_stays_unknown() {
         let known = Version::V3.languages();
         for asked in [
