@@ -53,6 +53,11 @@ pub(super) const WIDE_DEPTH: usize = 64;
 const WIDE_REACH: [usize; 2] = [8, 64];
 /// Alignment of the operands of warpgroups in shared memory.
 pub(super) const LINES: usize = 1024;
+/// Matmuls whose blocks may share K: of at most so many rows, and of more rows, if their weights have at most
+/// so many elements.
+const SPLIT_ROWS: [usize; 2] = [128, 448];
+/// See [`SPLIT_ROWS`].
+const SPLIT_WEIGHTS: usize = 1 << 20;
 /// Threads of four warps.
 const WIDE_THREADS: usize = 128;
 
@@ -648,7 +653,7 @@ fn wide_block(
     };
     let height = WIDE_SIDE + if convolves { most } else { 0 } + kernel.padding;
     let blocks = rows / time.max(1) * time.div_ceil(WIDE_SIDE) * n.div_ceil(side) * split;
-    let few = rows <= 2 * WIDE_SIDE && !convolves;
+    let few = rows <= SPLIT_ROWS[usize::from(k * n <= SPLIT_WEIGHTS)] && !convolves;
     let (waves, (fixed, step)) = match blocks.div_ceil(facts.multiprocessors.max(1) as usize) {
         0 | 1 => (1, alone),
         each => (each.div_ceil(4 / (kernel.groups * kernel.warpgroups)), among),
@@ -682,9 +687,9 @@ fn wide_block(
     (channels.is_multiple_of(WIDE_DEPTH) && reach <= most && block.fits(facts)).then_some(block)
 }
 
-/// [`estimate`] for `kernels/matmul_warpgroup.cu` and at most two blocks of rows: what they wait for are
-/// weights, pieces of K one after the other, and for clusters room for all of their blocks. Fitted to times
-/// of an H100 and an H200 that `bench::blocks_of_many_rows` prints.
+/// [`estimate`] for `kernels/matmul_warpgroup.cu` and few rows: what blocks wait for are weights, pieces of K
+/// one after the other, and for clusters room for all of their blocks. Fitted to times of an H100 and an H200
+/// that `bench::blocks_of_many_rows` prints, for at most two blocks of rows.
 fn estimate_few(kernel: &Wide, split: usize, blocks: usize, k: usize, n: usize, facts: &Facts) -> f64 {
     let piece = match kernel.groups {
         4 => 0.75,
@@ -742,6 +747,21 @@ mod tests {
             let block = block_instead(t, Precision::Bf16, sizes, kind, &facts).expect("is faster");
             assert_eq!(block.program, program, "sm_{arch}");
         }
+    }
+
+    #[test]
+    fn blocks_of_few_rows_share_k() {
+        let split = |rows, k, n| {
+            let sizes = Sizes { rows, k, n, time: rows, channels: k, dilation: 1, left: 0 };
+            let kind = Kind { convolves: false, has_history: false, is_joined: false, is_halved: true };
+            let t = tiling(rows, k, n, &[1, 3, 5, 9], &facts(90));
+            block_instead(t, Precision::Bf16, sizes, kind, &facts(90)).map(|block| block.split)
+        };
+        assert_eq!(split(144, 512, 2048), Some(2));
+        assert_eq!(split(144, 2048, 512), Some(8));
+        assert_eq!(split(432, 2048, 512), Some(2));
+        assert_eq!(split(500, 2048, 512), Some(1));
+        assert_eq!(split(300, 4096, 1024), Some(1), "more weights, which all rows would read again");
     }
 
     #[test]
