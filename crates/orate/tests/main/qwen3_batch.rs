@@ -13,14 +13,13 @@ use orate_cpu::{CpuDevice, Isa};
 use orate_graph::{Counters, Pacing, Shape};
 use orate_models::qwen3_tts::{
     Batch, CodecDecoder, Files, Prompt, Qwen3Tts, Request, RowId, Sampling, Session, Settings, Speaker,
-    StartOptions, Step,
+    StartOptions, Step, Utterance,
 };
 use orate_models::{Model, ModelError};
 use orate_testing::assert_close;
 use orate_testing::checkpoints::write_random_qwen3_tts;
-use queues::{HasRoom, Waits, WithQueues};
+use queues::{HasRoom, Record, WithQueues};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 fn engine(precision: Precision, isa: Option<&str>) -> Opened {
@@ -40,7 +39,12 @@ fn engine(precision: Precision, isa: Option<&str>) -> Opened {
 
 /// Utterance `i`: prompts of several lengths, budgets and ways to draw.
 fn utterance(model: &Qwen3Tts, i: usize) -> (Prompt, Settings) {
-    let text = format!("Number {i}{}.", " and so on, and on, and on".repeat(i % 4 * 3));
+    utterance_of(model, i, i % 4 * 3)
+}
+
+/// Utterance `i` of a text with a phrase that occurs `repeats` times.
+fn utterance_of(model: &Qwen3Tts, i: usize, repeats: usize) -> (Prompt, Settings) {
+    let text = format!("Number {i}{}.", " and so on, and on, and on".repeat(repeats));
     let names = ["aiden", "dylan", "ryan"];
     let request = Request {
         text: &text,
@@ -301,18 +305,18 @@ fn a_full_batch_refuses_more() {
     batch.join(&mut sessions[Pacing::SHARED_THREADS.batch]).expect("a row is free");
 }
 
-fn with_queues() -> (Arc<Qwen3Tts>, Arc<Waits>) {
+fn with_queues() -> (Arc<Qwen3Tts>, Arc<Record>) {
     with_room_for(|_, _| true)
 }
 
 /// A model on a device that has room for some states only.
-fn with_room_for(has_room: HasRoom) -> (Arc<Qwen3Tts>, Arc<Waits>) {
+fn with_room_for(has_room: HasRoom) -> (Arc<Qwen3Tts>, Arc<Record>) {
     let folder = tempfile::tempdir().expect("a folder");
     write_random_qwen3_tts("custom_voice", folder.path(), 3).expect("the folder is writable");
     let cpu = CpuDevice::new(1, Isa::detect().expect("a supported processor")).expect("threads start");
     let files = Files::open(folder.path()).expect("a whole model");
-    let waits = Arc::<Waits>::default();
-    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, waits: waits.clone(), has_room })), waits)
+    let record = Arc::<Record>::default();
+    (Qwen3Tts::new(files, Arc::new(WithQueues { cpu, record: record.clone(), has_room })), record)
 }
 
 /// Callers that share frames made ahead get those that each would get alone, while others go away; the next
@@ -362,41 +366,68 @@ fn caches_are_as_short_as_they_can_be_where_room_is_scarce() {
 /// share a batch, or none.
 #[test]
 fn caches_are_extended_while_callers_speak() {
-    /// Extensions for several rows that were asked for, and those refused.
-    static ASKED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    fn has_room(shape: &Shape, most: usize) -> bool {
-        let (rows, capacity) = (shape.dims()[0], shape.dims()[1]);
-        let fits = rows == 1 || rows * capacity <= most;
-        if rows > 1 && capacity == 128 {
-            ASKED[0].fetch_add(1, Ordering::Relaxed);
-            ASKED[1].fetch_add(usize::from(!fits), Ordering::Relaxed);
+    const CALLERS: [usize; 6] = [1, 5, 9, 17, 21, 25];
+    // Each utterance outgrows 64 rows of cache. So few frames wait for their caller that none is parked.
+    const FRAMES: usize = 40;
+    fn has_room(name: &str, shape: &Shape, most: usize) -> bool {
+        if !name.contains("keys") {
+            return true;
         }
+        let (rows, capacity) = (shape.dims()[0], shape.dims()[1]);
         // No caches that have room for all from the beginning.
-        fits && capacity <= 256
+        capacity <= 256 && (rows == 1 || rows * capacity <= most)
     }
-    let all: HasRoom = |name, shape| !name.contains("keys") || has_room(shape, usize::MAX);
-    let fewer: HasRoom = |name, shape| !name.contains("keys") || has_room(shape, 8 * 64);
-    let none: HasRoom = |name, shape| !name.contains("keys") || has_room(shape, 2 * 64);
-    // Their prompts nearly fill 64 rows.
-    const CALLERS: [usize; 6] = [1, 5, 9, 13, 17, 21];
-    for (room, refuses) in [(all, false), (fewer, true), (none, true)] {
-        ASKED.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-        let (model, _) = with_room_for(room);
-        let options = StartOptions { reserve: Some(1), ..StartOptions::default() };
-        let alone = CALLERS.map(|i| rest_of(&mut started(&model, i)));
+    // Room, and the first extensions: rows, capacity, and whether it was granted.
+    let all: (HasRoom, &[_]) = (|name, shape| has_room(name, shape, usize::MAX), &[(8, 128, true)]);
+    let fewer: (HasRoom, &[_]) =
+        (|name, shape| has_room(name, shape, 8 * 64), &[(8, 128, false), (4, 128, true)]);
+    let none: (HasRoom, &[_]) = (|name, shape| has_room(name, shape, 2 * 64), &[(2, 128, false)]);
+    let options = StartOptions { reserve: Some(1), ..StartOptions::default() };
+    let (model, _) = with_queues();
+    let callers = CALLERS.map(|i| {
+        let (prompt, settings) = utterance_of(&model, i, 2);
+        // Up to two frames for each caller are made before all have joined. They still fit 64 rows.
+        assert!((32..48).contains(&prompt.rows.len()), "{} rows", prompt.rows.len());
+        // Random weights soon draw the end.
+        let long = (0..1000).find_map(|seed| {
+            let settings = Settings { seed, max_frames: FRAMES, ..settings };
+            let alone = rest_of(&mut model.start(&prompt, &settings).expect("starts"));
+            (alone.1 == FinishReason::Length).then_some((settings, alone))
+        });
+        let (settings, alone) = long.expect("one does not end by itself");
+        (prompt, settings, alone)
+    });
+    for (room, extensions) in [all, fewer, none] {
+        let (model, record) = with_room_for(room);
+        let start = |i: usize| model.utterance(&callers[i].0, &callers[i].1, options).expect("starts");
+        let go_on = |i: usize, mut utterance: Utterance, mut heard: Vec<i32>| {
+            let (codes, end) = frames_of(|codes| utterance.next_frame(codes));
+            heard.extend(codes);
+            assert_eq!((heard, end), callers[i].2, "caller {}", CALLERS[i]);
+        };
+        // All join before the first thread runs: on a busy machine, threads may run one after the other.
+        let mut utterances: Vec<_> = (0..CALLERS.len()).map(start).collect();
+        let mut heard = vec![vec![]; CALLERS.len()];
+        for (utterance, codes) in utterances.iter_mut().zip(&mut heard) {
+            assert_eq!(utterance.next_frame(codes).expect("goes on"), Step::Frame);
+        }
         std::thread::scope(|threads| {
-            for (i, alone) in CALLERS.into_iter().zip(&alone) {
-                let model = &model;
-                threads.spawn(move || {
-                    let (prompt, settings) = utterance(model, i);
-                    let mut utterance = model.utterance(&prompt, &settings, options).expect("starts");
-                    assert_eq!(frames_of(|codes| utterance.next_frame(codes)), *alone, "caller {i}");
-                });
+            for (i, (utterance, heard)) in utterances.into_iter().zip(heard).enumerate() {
+                let go_on = &go_on;
+                threads.spawn(move || go_on(i, utterance, heard));
             }
         });
         assert!(model.talker().expect("talks").is_idle(), "nothing of a batch is left");
-        let [asked, refused] = [0, 1].map(|i| ASKED[i].load(Ordering::Relaxed));
-        assert!(asked > 0 && (refused > 0) == refuses, "{asked} extensions, {refused} refused");
+        let asked = record.extensions();
+        assert!(asked.starts_with(extensions), "{asked:?} is not {extensions:?} at first");
+        // Callers that join at any time. They may not overlap, so only their results are checked.
+        std::thread::scope(|threads| {
+            for i in 0..CALLERS.len() {
+                let (start, go_on) = (&start, &go_on);
+                threads.spawn(move || go_on(i, start(i), vec![]));
+            }
+        });
+        assert!(model.talker().expect("talks").is_idle(), "nothing of a batch is left");
     }
 }
 
@@ -575,7 +606,7 @@ fn the_last_frames_of_the_codec_are_filled_up() {
 fn the_device_always_has_a_frame_to_make() {
     // So few that none is parked, however long its thread has to wait for a processor.
     const FRAMES: usize = 45;
-    let (model, waits) = with_queues();
+    let (model, record) = with_queues();
     let speak = |seed: u64, after_the_first: &dyn Fn()| {
         let (prompt, settings) = utterance(&model, 1);
         let settings = Settings { seed, max_frames: FRAMES, ..settings };
@@ -591,16 +622,16 @@ fn the_device_always_has_a_frame_to_make() {
     };
     // Random weights soon draw the end.
     let goes_on = |seed: &u64| {
-        waits.take();
+        record.waits();
         speak(*seed, &|| ()) == FRAMES
     };
     let seed = (0..1000).find(goes_on).expect("one does not end by itself");
-    assert_eq!(waits.take(), (FRAMES, 1), "nothing is queued behind the last");
+    assert_eq!(record.waits(), (FRAMES, 1), "nothing is queued behind the last");
     for callers in [2, 5, Pacing::SHARED_THREADS.batch] {
         let all_joined = Barrier::new(callers);
         let joined = || {
             if all_joined.wait().is_leader() {
-                waits.take();
+                record.waits();
             }
             all_joined.wait();
         };
@@ -608,7 +639,7 @@ fn the_device_always_has_a_frame_to_make() {
             let call = || assert_eq!(speak(seed, &joined), FRAMES);
             (0..callers).for_each(|_| drop(threads.spawn(call)));
         });
-        let (all, idle) = waits.take();
+        let (all, idle) = record.waits();
         // Rows move to memories of 8, 4 and 2, the last one to its session, where it makes the last frame.
         let moves = callers.next_power_of_two().ilog2() as usize;
         assert!(idle <= moves + 1, "{callers} callers: idle in {idle} of {all} waits");

@@ -7,22 +7,31 @@ use orate_graph::{
     Target, Ticket, ValueInfo, WeightLoader,
 };
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-/// Waits of the host for copies that it has asked for before.
+/// What the host has asked of the memories.
 #[derive(Default)]
-pub struct Waits {
-    /// All of them.
-    pub all: AtomicUsize,
+pub struct Record {
+    /// Waits for copies that were asked for before.
+    waits: AtomicUsize,
     /// Those during which a device would have nothing to do.
-    pub idle: AtomicUsize,
+    idle: AtomicUsize,
+    extensions: Mutex<Vec<Extension>>,
 }
 
-impl Waits {
-    /// Both, from now on 0.
-    pub fn take(&self) -> (usize, usize) {
-        (self.all.swap(0, Ordering::Relaxed), self.idle.swap(0, Ordering::Relaxed))
+/// Rows and capacity of caches that were to be extended, and whether there was room.
+type Extension = (usize, usize, bool);
+
+impl Record {
+    /// Number of waits, and of those during which a device would have nothing to do, since the last call.
+    pub fn waits(&self) -> (usize, usize) {
+        (self.waits.swap(0, Ordering::Relaxed), self.idle.swap(0, Ordering::Relaxed))
+    }
+
+    /// Extensions since the last call.
+    pub fn extensions(&self) -> Vec<Extension> {
+        std::mem::take(&mut self.extensions.lock().expect("no panic"))
     }
 }
 
@@ -30,7 +39,7 @@ pub type HasRoom = fn(&str, &Shape) -> bool;
 
 pub struct WithQueues {
     pub cpu: CpuDevice,
-    pub waits: Arc<Waits>,
+    pub record: Arc<Record>,
     /// Whether it has room for a state of this name and shape.
     pub has_room: HasRoom,
 }
@@ -51,8 +60,8 @@ impl Device for WithQueues {
     }
 
     fn memory(&self) -> Box<dyn Memory> {
-        let (waits, has_room) = (self.waits.clone(), self.has_room);
-        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, waits, has_room })
+        let (record, has_room) = (self.record.clone(), self.has_room);
+        Box::new(Queue { memory: self.cpu.memory(), under_way: 0, record, has_room })
     }
 
     fn threads(&self) -> usize {
@@ -80,7 +89,7 @@ impl Device for WithQueues {
 struct Queue {
     memory: Box<dyn Memory>,
     under_way: usize,
-    waits: Arc<Waits>,
+    record: Arc<Record>,
     has_room: HasRoom,
 }
 
@@ -140,8 +149,8 @@ impl Memory for Queue {
 
     fn finish(&mut self, ticket: Ticket, out: &mut Vec<i32>) -> Result<Shape, DeviceError> {
         self.under_way -= 1;
-        self.waits.all.fetch_add(1, Ordering::Relaxed);
-        self.waits.idle.fetch_add(usize::from(self.under_way == 0), Ordering::Relaxed);
+        self.record.waits.fetch_add(1, Ordering::Relaxed);
+        self.record.idle.fetch_add(usize::from(self.under_way == 0), Ordering::Relaxed);
         self.memory.finish(ticket, out)
     }
 
@@ -156,7 +165,12 @@ impl Memory for Queue {
     }
 
     fn extend(&mut self, buffers: &[(&str, &Shape)]) -> Result<(), DeviceError> {
-        buffers.iter().try_for_each(|(name, shape)| self.check_room(name, shape))?;
+        let room = buffers.iter().try_for_each(|(name, shape)| self.check_room(name, shape));
+        if let Some((_, shape)) = buffers.iter().find(|(name, _)| name.contains("keys")) {
+            let extension = (shape.dims()[0], shape.dims()[1], room.is_ok());
+            self.record.extensions.lock().expect("no panic").push(extension);
+        }
+        room?;
         self.memory.extend(buffers)
     }
 
