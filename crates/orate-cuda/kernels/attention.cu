@@ -105,8 +105,10 @@ DEVICE void attention(const Args& a) {
     // Begin of these keys.
     int begin = max(a.seen ? (int)blockIdx.x * WARPS + shift + 1 - a.seen : 0, start_of_stream);
     int channel = head / a.group * a.d;
-    copy_keys(keys, stride, a.k, a, kv, channel, begin, KEYS, end);
-    if (!IN_TURN) copy_keys(values, stride, a.v, a, kv, channel, begin, KEYS, end);
+    // Scores of others are not used, and values are read by four.
+    auto read_at = [&](int start) { return min(KEYS, (end - start + 3) / 4 * 4); };
+    copy_keys(keys, stride, a.k, a, kv, channel, begin, read_at(begin), end);
+    if (!IN_TURN) copy_keys(values, stride, a.v, a, kv, channel, begin, read_at(begin), end);
 
     // Query of this warp, rotated and scaled.
     int i = blockIdx.x * WARPS + warp, position = i + shift, t = min(i, a.tq - 1);
@@ -136,8 +138,8 @@ DEVICE void attention(const Args& a) {
     for (int start = begin; start < end; start += KEYS) {
         if (start > begin) {
             __syncthreads();
-            copy_keys(keys, stride, a.k, a, kv, channel, start, KEYS, end);
-            if (!IN_TURN) copy_keys(values, stride, a.v, a, kv, channel, start, KEYS, end);
+            copy_keys(keys, stride, a.k, a, kv, channel, start, read_at(start), end);
+            if (!IN_TURN) copy_keys(values, stride, a.v, a, kv, channel, start, read_at(start), end);
         }
         finish_copies();
         __syncthreads();
@@ -193,7 +195,7 @@ DEVICE void attention(const Args& a) {
         __syncwarp();
         if (IN_TURN) {
             __syncthreads();
-            copy_keys(values, stride, a.v, a, kv, channel, start, KEYS, end);
+            copy_keys(values, stride, a.v, a, kv, channel, start, read_at(start), end);
             finish_copies();
             __syncthreads();
         }

@@ -12,6 +12,11 @@ struct Args {
     const float* weight[3];
     const float* table[3];
     const int* shared;  // for `attention_shared.cu`: [B, 2]
+    // For `attention_output.cu`: weights, residual and results of the matmul, and weights to prefetch.
+    const uint4* w;
+    const float* residual;
+    float* sum;
+    const char* next;
     int heads, d, keys, kv_batch, at;
     float scale;
     int stride[3], tables[3];
@@ -19,6 +24,7 @@ struct Args {
     int type;   // of `out`; see `store_as`
     int early;  // whether the previous kernel leaves the cache and `first` alone
     int rows;   // B
+    int n, next_bytes;
 };
 
 #ifndef CACHE

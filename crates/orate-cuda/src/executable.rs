@@ -4,8 +4,8 @@
 use crate::driver::{DeviceBuffer, Event, Facts, Launch, Stream};
 use crate::kernels::CLUSTER_ARCH;
 use crate::lower::{
-    Addresses, Chain, Layer, Pointer, Work, chains, join_followers, join_norms, join_rows, layers, lower,
-    read_early,
+    Addresses, Chain, Layer, Pointer, Work, chains, join_followers, join_norms, join_outputs, join_rows,
+    layers, lower, read_early,
 };
 use crate::machine_code::Name;
 use crate::memory::CudaMemory;
@@ -290,6 +290,7 @@ impl Lowered {
         join_norms(plan, &mut works);
         join_followers(plan, &mut works, facts);
         read_early(&mut works);
+        join_outputs(plan, &mut works);
         let chains = if version >= EARLY_DRIVER { chains(&works, facts) } else { vec![] };
         let layers = layers(plan, &works, facts);
         Lowered { works, chains, layers, launches }

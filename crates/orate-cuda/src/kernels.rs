@@ -74,6 +74,17 @@ pub(crate) const SHARED: [(&str, usize, usize); 3] =
 /// Their names.
 const DECODING_IN_COMMON: [&str; 3] = [SHARED[0].0, SHARED[1].0, SHARED[2].0];
 
+/// Attention of a single query over a short cache with the matmul that follows, on Hopper, and channels of a
+/// cluster: for up to 8 and up to 16 rows.
+pub(crate) const ATTENTION_OUTPUT: [(&str, usize); 2] =
+    [("attention_output_64", 64), ("attention_output_128", 128)];
+
+/// Their names.
+const ATTENTION_OUTPUTS: [&str; 2] = [ATTENTION_OUTPUT[0].0, ATTENTION_OUTPUT[1].0];
+
+/// Name of the program with [`ATTENTION_OUTPUT`], for weights, keys and values in bf16.
+pub(crate) const ATTENTION_OUTPUT_PROGRAM: &str = "attention_output-bf16";
+
 /// Attention of several queries over keys of a compact type.
 const CACHED: [&str; 2] = ["attention_128_32", "attention_256_32"];
 
@@ -138,6 +149,12 @@ const SOURCES: &[Source] = &[
         "mma.cuh" | "cache_rows.cuh" | "heads.cuh" | "barriers.cuh" | "decode.cuh" | "attention_shared.cu",
         ["-DPRECISION=3", "-DCACHE=2"],
         DECODING_IN_COMMON
+    ),
+    source!(
+        "attention_output-bf16",
+        "mma.cuh" | "cache_rows.cuh" | "heads.cuh" | "barriers.cuh" | "decode.cuh" | "attention_output.cu",
+        ["-DPRECISION=3", "-DCACHE=2"],
+        ATTENTION_OUTPUTS
     ),
     source!("dot", "dot.cu", [], ["dot"]),
     source!("conv_narrow", "conv_narrow.cu", [], ["narrow_32", "narrow_64", "narrow_96", "narrow_128"]),
@@ -373,6 +390,7 @@ fn is_there(function: &str, arch: u32) -> bool {
             "projection",
             "conv_norm",
             "residual_unit",
+            "attention_output",
         ]) =>
         {
             false

@@ -47,8 +47,8 @@ pub use device::{
 pub use error::{DeviceError, GraphError, Result};
 pub use format::Precision;
 pub use fusion::{
-    FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, MOST_HEADS, MOST_PARTS, ManyRows,
-    NormedResiduals, Rounding, RowNorm, Run,
+    AttendedOutputs, FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, MOST_HEADS,
+    MOST_PARTS, ManyRows, NormedResiduals, Rounding, RowNorm, Run,
 };
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place, Span};

@@ -40,6 +40,11 @@ const DECODING_WARPS_AT_ONCE: usize = 16;
 /// There, the index of the word that lets a kernel read early, and those of the pointers that it then reads
 /// from: keys, values and positions. See [`read_early`].
 const EARLY: usize = 16;
+/// Indices of the pointer to the result, and of the first of those for a matmul of it; see
+/// `kernels/attention_output.cu`.
+pub(super) const OUT: usize = 4;
+/// See [`OUT`].
+pub(super) const NEXT: usize = 15;
 /// See [`EARLY`].
 const READ_EARLY: std::ops::Range<usize> = 1..4;
 /// For `kernels/attention_shared.cu`: width of heads, and rows of a cluster.
@@ -477,6 +482,7 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         pointers(&|h| h.norm.as_ref().map_or(Pointer::Null, |(weight, _)| o.dense(weight))),
         pointers(&|h| h.table.map_or(Pointer::Null, |v| o.at(v))),
         vec![o.optional(4)],
+        vec![Pointer::Null; 4],
     ];
     let numbers = [
         [heads, q[2] / heads, k[1], k[0], at].map(|x| x as u32).to_vec(),
@@ -484,9 +490,9 @@ fn decode(o: &Operands<'_>, heads: usize, scale: f32, first: First) -> Work {
         words(&|h| h.part.map_or(h.count * h.width, |[_, stride]| stride) as u32),
         words(&|h| h.table.map_or(1, |v| o.shape_of(v).dims()[0] as u32)),
         words(&|h| h.norm.as_ref().map_or(0, |(_, eps)| bits(*eps))),
-        vec![cache_type(o.out_type()), 0, q[0] as u32],
+        vec![cache_type(o.out_type()), 0, q[0] as u32, 0, 0],
     ];
-    debug_assert_eq!(numbers.concat().len(), EARLY + 2);
+    debug_assert_eq!(numbers.concat().len(), EARLY + 4);
     let work = Work {
         program: match o.dtype(1) {
             DType::F16 => "attention_decode-f16",

@@ -6,6 +6,7 @@
 //! [`op_kernel`] is the table of ops, one line each. Each family of ops has a file, named as in `orate-gpu`'s
 //! `kernels/`, which prepares the launches; `cuts` selects kernel and tiling of matmuls.
 
+mod attended;
 mod attention;
 #[cfg(test)]
 mod bench;
@@ -26,6 +27,7 @@ mod sample;
 mod tables;
 mod work;
 
+pub(crate) use attended::join_outputs;
 pub(crate) use attention::read_early;
 pub(crate) use chain::{Chain, chains};
 pub(crate) use feed_forward::{Layer, layers};
@@ -82,6 +84,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         feed_forward: feed_forward::sizes(policy, facts),
         normed_residuals: normed::sizes(policy, facts),
         followed_residuals: followed::sizes(policy, facts),
+        attended_outputs: attended::sizes(policy, facts),
         draws: true,
     }
 }

@@ -277,6 +277,8 @@ fn decoders_of_many_rows() {
             for (batch, capacity, kept) in [
                 (3, 16, DType::F32),
                 (7, 300, dtype),
+                (8, 16, dtype),
+                (11, 12, dtype),
                 (16, 16, dtype),
                 (20, 100, DType::F32),
                 (32, 40, DType::F32),

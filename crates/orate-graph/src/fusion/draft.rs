@@ -64,6 +64,8 @@ pub struct Fusions {
     pub normed_residuals: Option<NormedResiduals>,
     /// A matmul that adds a residual can store the Snake or the layer norm of its result too, likewise.
     pub followed_residuals: Option<FollowedResiduals>,
+    /// Attention of one query per sequence and the matmul that follows can be one launch, likewise.
+    pub attended_outputs: Option<AttendedOutputs>,
     /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
     pub draws: bool,
 }
@@ -112,6 +114,18 @@ pub struct FollowedResiduals {
     pub norm_rows: usize,
     /// Their width.
     pub norm_width: usize,
+}
+
+/// Attention of one query per sequence that a target makes one launch with the matmul that adds its result to
+/// others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttendedOutputs {
+    /// Fewest and most sequences.
+    pub rows: [usize; 2],
+    /// Most rows of their caches.
+    pub keys: usize,
+    /// Heads of queries and of keys, and their width.
+    pub heads: [usize; 3],
 }
 
 /// Sizes of layers of which a target makes what follows attention one launch.

@@ -18,10 +18,11 @@
 //! | `views` | `Slice` and `Concat` of whole blocks | places inside another value |
 //!
 //! Then `rounded` chooses values to store in 16 bits, and `feed_forward`, `normed_residuals`,
-//! `followed_residuals` and `draws` mark launches that a target can make one, or fewer.
+//! `followed_residuals`, `attended_outputs` and `draws` mark launches that a target can make one, or fewer.
 
 mod add_row;
 mod attended;
+mod attended_outputs;
 mod draft;
 mod draws;
 mod feed_forward;
@@ -38,10 +39,11 @@ mod snakes;
 mod views;
 
 use crate::Graph;
-pub(crate) use draft::{Draft, Launch};
 pub use draft::{
-    FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, ManyRows, NormedResiduals, RowNorm, Run,
+    AttendedOutputs, FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, ManyRows,
+    NormedResiduals, RowNorm, Run,
 };
+pub(crate) use draft::{Draft, Launch};
 pub use heads::MOST_HEADS;
 pub use matmuls::MOST_PARTS;
 pub use rounded::Rounding;
@@ -81,6 +83,9 @@ pub(crate) fn draft<'g>(graph: &'g Graph, fusions: &Fusions, rounding_of: &Round
     }
     if let Some(can) = &fusions.followed_residuals {
         followed_residuals::run(&mut draft, can);
+    }
+    if let Some(can) = &fusions.attended_outputs {
+        attended_outputs::run(&mut draft, can);
     }
     if fusions.draws {
         draws::run(&mut draft);
