@@ -48,7 +48,7 @@ pub use error::{DeviceError, GraphError, Result};
 pub use format::Precision;
 pub use fusion::{
     AttendedOutputs, FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, MOST_HEADS,
-    MOST_PARTS, ManyRows, NormedResiduals, Rounding, RowNorm, Run,
+    MOST_PARTS, ManyRows, NormedResiduals, Pattern, Rounding, RowNorm, Run,
 };
 pub use graph::{Buffer, BufferKind, Draw, Graph, Node, Pieces, Rows, TAP_PREFIX, Value};
 pub use memory::{ALIGNMENT, Place, Span};

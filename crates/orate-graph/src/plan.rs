@@ -1,6 +1,6 @@
 //! Compiling: passes, kernel choice, memory. A plan is what executors run, and it prints.
 
-use crate::fusion::{self, Draft, Fused, Fusions, Launch, Rounding, Run};
+use crate::fusion::{self, Draft, Fused, Fusions, Launch, Pattern, Rounding, Run};
 use crate::graph::{Buffer, Graph, Node, Pieces, node_name};
 use crate::memory::{self, Place};
 use crate::op::{Cost, Op};
@@ -343,6 +343,11 @@ impl Plan {
     /// [`FeedForward`]: crate::FeedForward
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// Those of one pattern.
+    pub fn runs_of(&self, pattern: Pattern) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.pattern == pattern)
     }
 
     /// Weights that stand one after the other on a device, so that the matmuls of each group can run as one.

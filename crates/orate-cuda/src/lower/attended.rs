@@ -4,10 +4,11 @@
 use super::attention::NEXT as ATTENTION_NEXT;
 use super::cuts::CHANNELS;
 use super::matmul::{ACTIVATION, NEXT_BYTES, NEXT_WEIGHTS, OUT, RESIDUAL, ROW};
+use super::of_run;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{ATTENTION_OUTPUT, ATTENTION_OUTPUT_PROGRAM, WARPGROUP_ARCH, product_program};
-use orate_graph::{AttendedOutputs, Plan, Precision, PrecisionPolicy};
+use orate_graph::{AttendedOutputs, Pattern, Plan, Precision, PrecisionPolicy};
 
 /// Format of weights, keys and values.
 const PRECISION: Precision = Precision::Bf16;
@@ -28,12 +29,9 @@ pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<AttendedO
 
 /// Leaves matmuls to the attention before them.
 pub(crate) fn join_outputs(plan: &Plan, works: &mut Vec<(usize, Work)>) {
-    for run in plan.runs().iter().filter(|run| run.steps.len() == 2) {
-        let at = works.partition_point(|(step, _)| *step < run.steps.start);
-        let Some([(step, attention), (next, matmul)]) = works.get(at..at + 2) else { continue };
-        if [*step, *next] != [run.steps.start, run.steps.start + 1] {
-            continue;
-        }
+    for run in plan.runs_of(Pattern::AttendedOutput) {
+        let Some(at) = of_run(works, run).map(|at| at.start) else { continue };
+        let ((_, attention), (_, matmul)) = (&works[at], &works[at + 1]);
         if let Some(joined) = joined(attention, matmul) {
             works[at].1 = joined;
             works.remove(at + 1);

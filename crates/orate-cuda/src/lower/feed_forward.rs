@@ -2,13 +2,14 @@
 //! convolution with the norm of its result as one of `kernels/conv_norm.cu`.
 
 use super::matmul::{HALVES, NEXT_BYTES, NEXT_WEIGHTS, half_of, halves};
+use super::of_run;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{
     CONV_NORM, FEED_FORWARD, WARPGROUP_ARCH, conv_norm_program, conv_program, feed_forward_program,
     product_program, warpgroup_program,
 };
-use orate_graph::{DType, FeedForward, Plan, Precision, PrecisionPolicy, Run};
+use orate_graph::{DType, FeedForward, Pattern, Plan, Precision, PrecisionPolicy, Run};
 use std::ops::Range;
 
 /// Sizes of the kernel: those of Chatterbox's estimator.
@@ -46,26 +47,15 @@ pub(crate) fn layers(plan: &Plan, works: &[(usize, Work)], facts: &Facts) -> Vec
         return vec![];
     }
     let layer = |run: &Run| {
-        let begin = works.partition_point(|(step, _)| *step < run.steps.start);
-        let end = works.partition_point(|(step, _)| *step < run.steps.end);
-        let all = begin..end;
-        if all.len() != run.steps.len() {
-            return None;
-        }
+        let all = of_run(works, run)?;
         let inside: Vec<&Work> = works[all.clone()].iter().map(|(_, w)| w).collect();
-        // Those of draws are joined already, where they can be.
-        if inside[0].function == "sample" {
-            return None;
-        }
         let work = match &inside[..] {
             [conv, norm] if norm.program == "layer_norm" => normed_convolution(conv, norm, facts),
-            // Those with a norm between two matmuls.
-            [_, _, _] => None,
             _ => feed_forward(&inside, facts),
         };
         work.map(|work| Layer { works: all, work })
     };
-    plan.runs().iter().filter_map(layer).collect()
+    plan.runs_of(Pattern::FeedForward).filter_map(layer).collect()
 }
 
 /// Which of [`TILES`] is best for some sequences of `time` rows: as few rows as leave all clusters room at a

@@ -5,11 +5,13 @@ use super::cuts::{self, CHANNELS, LINES, NORM_ROWS, NORM_WIDTH, RESIDUAL_ROWS, S
 use super::matmul::{
     self, ACTIVATION, EPS, HALVES, HISTORY, NEXT_BYTES, NEXT_WEIGHTS, NORM, OUT, ROW, SHIFT, halves, in_block,
 };
+use super::of_run;
 use super::operands::cache_type;
 use super::work::{Pointer, Work};
 use crate::driver::{Elements, Facts, Tensor};
 use crate::kernels::{RESIDUAL, SNAKE, UNITS, WARPGROUP_ARCH, unit_program, warpgroup_program};
-use orate_graph::{DType, FollowedResiduals, Plan, Precision, PrecisionPolicy};
+use orate_graph::{DType, FollowedResiduals, Pattern, Plan, Precision, PrecisionPolicy};
+use std::ops::Range;
 
 /// Channels of units.
 const UNIT_WIDTHS: [usize; UNITS.len()] = [UNITS[0].1];
@@ -36,12 +38,8 @@ pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<FollowedR
 
 /// Leaves Snakes and layer norms to the matmuls before them.
 pub(crate) fn join_followers(plan: &Plan, works: &mut Vec<(usize, Work)>, facts: &Facts) {
-    for run in plan.runs().iter().filter(|run| (2..=3).contains(&run.steps.len())) {
-        let [begin, end] =
-            [run.steps.start, run.steps.end].map(|at| works.partition_point(|(step, _)| *step < at));
-        if end - begin != run.steps.len() {
-            continue;
-        }
+    for run in plan.runs_of(Pattern::FollowedResidual) {
+        let Some(Range { start: begin, end }) = of_run(works, run) else { continue };
         let (matmul, next) = (&works[end - 2].1, &works[end - 1].1);
         let is_unread = run.unread.contains(&plan.steps()[run.steps.end - 2].node.output);
         let Some(pair) = with_snake(matmul, next, is_unread).or_else(|| with_norm(matmul, next, facts))

@@ -42,9 +42,10 @@ use crate::kernels::{TENSOR_ARCH, WARPGROUP_ARCH, groups_program};
 use crate::weights::{WeightBank, is_narrow};
 use cuts::{CHANNELS, DEPTH_OF_BLOCKS, FEW_ROWS, WIDE_DEPTH, WIDE_LEAST};
 use orate_graph::{
-    DType, Factor, Fused, Fusions, ManyRows, Op, Place, Plan, Precision, PrecisionPolicy, Rounding,
+    DType, Factor, Fused, Fusions, ManyRows, Op, Place, Plan, Precision, PrecisionPolicy, Rounding, Run,
     ValueInfo, Weight, several,
 };
+use std::ops::Range;
 
 /// Maximum rows of joined matmuls: those of a batch.
 const MOST_JOINED: usize = 128;
@@ -274,6 +275,13 @@ pub(crate) fn rounding(
         .rounding(inputs, output, fused, policy, facts),
         _ => Rounding::default(),
     }
+}
+
+/// Where the launches of a run are, if each of its steps still is one.
+fn of_run(works: &[(usize, Work)], run: &Run) -> Option<Range<usize>> {
+    let [begin, end] =
+        [run.steps.start, run.steps.end].map(|at| works.partition_point(|(step, _)| *step < at));
+    (end - begin == run.steps.len()).then_some(begin..end)
 }
 
 /// Returns the launches of a plan with weights in `bank`, each with the index of its step. Copies of stored

@@ -1,10 +1,11 @@
 //! RMS norms between two matmuls of warpgroups, which do what they do: see `kernels/matmul.cu`.
 
 use super::matmul::{EPS, FIRST, GATED, HALVES, HISTORY, NORM, SHIFT, half_of, halves};
+use super::of_run;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{WARPGROUP, WARPGROUP_ARCH, WARPGROUP_NORMED, warpgroup_program};
-use orate_graph::{DType, NormedResiduals, Plan, Precision, PrecisionPolicy, Run};
+use orate_graph::{DType, NormedResiduals, Pattern, Plan, Precision, PrecisionPolicy};
 
 /// Channels of which a sum of squares is kept.
 const CHANNELS: usize = 64;
@@ -23,13 +24,8 @@ pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<NormedRes
 
 /// Leaves norms to the matmuls before and after them.
 pub(crate) fn join_norms(plan: &Plan, works: &mut Vec<(usize, Work)>) {
-    let of_run = |works: &[(usize, Work)], run: &Run| {
-        let [begin, end] =
-            [run.steps.start, run.steps.end].map(|at| works.partition_point(|(step, _)| *step < at));
-        (run.steps.len() == 3 && end - begin == 3).then_some(begin)
-    };
-    for run in plan.runs() {
-        let Some(at) = of_run(works, run) else { continue };
+    for run in plan.runs_of(Pattern::NormedResidual) {
+        let Some(at) = of_run(works, run).map(|at| at.start) else { continue };
         let [(_, first), (_, norm), (_, second)] = &works[at..at + 3] else { continue };
         if let Some((first, second)) = joined(first, norm, second) {
             (works[at].1, works[at + 2].1) = (first, second);

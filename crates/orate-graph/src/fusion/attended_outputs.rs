@@ -1,7 +1,7 @@
 //! Attention of one query per sequence over a short cache, and the matmul of its result that adds a residual
 //! → a run of launches that a target can make one.
 
-use super::draft::{AttendedOutputs, Draft, Launch, Run};
+use super::draft::{AttendedOutputs, Draft, Launch, Pattern, Run};
 use crate::Op;
 
 pub(super) fn run(d: &mut Draft<'_>, can: &AttendedOutputs) {
@@ -10,7 +10,12 @@ pub(super) fn run(d: &mut Draft<'_>, can: &AttendedOutputs) {
         let [Some(attention), Some(matmul)] = [0, 1].map(|i| d.launches[pair[i]].as_ref()) else { continue };
         if is_short(d, can, attention) && multiplies(d, attention, matmul) {
             let unread = vec![attention.output];
-            d.runs.push(Run { steps: pair[0]..pair[1] + 1, scratch: vec![], unread });
+            d.runs.push(Run {
+                pattern: Pattern::AttendedOutput,
+                steps: pair[0]..pair[1] + 1,
+                scratch: vec![],
+                unread,
+            });
         }
     }
 }

@@ -145,9 +145,26 @@ pub struct FeedForward {
     pub next: usize,
 }
 
+/// Which pattern of [`Fusions`] a [`Run`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Of [`Fusions::feed_forward`].
+    FeedForward,
+    /// Of [`Fusions::normed_residuals`].
+    NormedResidual,
+    /// Of [`Fusions::followed_residuals`].
+    FollowedResidual,
+    /// Of [`Fusions::attended_outputs`].
+    AttendedOutput,
+    /// Of [`Fusions::draws`].
+    Draw,
+}
+
 /// Launches that a target can make one, or fewer than they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// What they are.
+    pub pattern: Pattern,
     /// The launches, by node in drafts and by step in plans.
     pub steps: Range<usize>,
     /// Normed rows: values whose memory is the run's from its beginning to its end.

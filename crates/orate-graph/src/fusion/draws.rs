@@ -1,7 +1,7 @@
 //! A draw, the rows of a table that its ids select, and their sum with others → a run of launches that a
 //! target can make one.
 
-use super::draft::{Draft, Run};
+use super::draft::{Draft, Pattern, Run};
 use crate::{Op, Value};
 
 pub(super) fn run(d: &mut Draft<'_>) {
@@ -18,6 +18,11 @@ pub(super) fn run(d: &mut Draft<'_>) {
         let is_rows = |v: &Value| d.whole(*v) == d.whole(rows.output);
         let adds = launch(2).is_some_and(|l| *d.op(l.node) == Op::Add && l.inputs.iter().any(is_rows));
         let last = order[at + 1 + usize::from(adds)];
-        d.runs.push(Run { steps: order[at]..last + 1, scratch: vec![], unread: vec![] });
+        d.runs.push(Run {
+            pattern: Pattern::Draw,
+            steps: order[at]..last + 1,
+            scratch: vec![],
+            unread: vec![],
+        });
     }
 }

@@ -5,7 +5,7 @@
 //! The launches stay as they are, so that each can be run and timed alone; memory keeps apart what the run
 //! reads, what it makes, and what its parts exchange.
 
-use super::draft::{Draft, FeedForward, Launch, Run};
+use super::draft::{Draft, FeedForward, Launch, Pattern, Run};
 use crate::{Activation, Op, Value};
 
 pub(super) fn run(d: &mut Draft<'_>, sizes: &FeedForward) {
@@ -19,7 +19,12 @@ pub(super) fn run(d: &mut Draft<'_>, sizes: &FeedForward) {
             // Pairs exchange nothing by way of memory.
             let norms = [1, 4].into_iter().filter(|i| n > 2 && *i < n).map(|i| order[at + i]);
             let scratch = norms.filter_map(|i| Some(d.launches[i].as_ref()?.output)).collect();
-            d.runs.push(Run { steps: order[at]..order[at + n - 1] + 1, scratch, unread: vec![] });
+            d.runs.push(Run {
+                pattern: Pattern::FeedForward,
+                steps: order[at]..order[at + n - 1] + 1,
+                scratch,
+                unread: vec![],
+            });
         }
         at += found.unwrap_or(1);
     }

@@ -2,7 +2,7 @@
 //! target can make one: the matmul stores both. With a convolution and its Snake before it, the run is a
 //! residual unit of a codec.
 
-use super::draft::{Draft, FollowedResiduals, Launch, Run};
+use super::draft::{Draft, FollowedResiduals, Launch, Pattern, Run};
 use crate::Op;
 
 pub(super) fn run(d: &mut Draft<'_>, can: &FollowedResiduals) {
@@ -27,7 +27,12 @@ pub(super) fn run(d: &mut Draft<'_>, can: &FollowedResiduals) {
         let (begin, made) = conv.map_or((pair[0], None), |(at, conv)| (at, Some(conv.output)));
         let unread = [Some(first.output).filter(|v| d.is_read_only_by(*v, &[second])), made];
         let unread = unread.into_iter().flatten().collect();
-        d.runs.push(Run { steps: begin..pair[1] + 1, scratch: vec![], unread });
+        d.runs.push(Run {
+            pattern: Pattern::FollowedResidual,
+            steps: begin..pair[1] + 1,
+            scratch: vec![],
+            unread,
+        });
     }
 }
 

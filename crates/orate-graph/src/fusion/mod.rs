@@ -41,7 +41,7 @@ mod views;
 use crate::Graph;
 pub use draft::{
     AttendedOutputs, FeedForward, FollowedResiduals, Fused, Fusions, Head, LayerNorms, ManyRows,
-    NormedResiduals, RowNorm, Run,
+    NormedResiduals, Pattern, RowNorm, Run,
 };
 pub(crate) use draft::{Draft, Launch};
 pub use heads::MOST_HEADS;

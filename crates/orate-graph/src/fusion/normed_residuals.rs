@@ -5,7 +5,7 @@
 //! divides each row by one number. Behind the normed rows is room for the sums of squares that one gives the
 //! other.
 
-use super::draft::{Draft, NormedResiduals, Run};
+use super::draft::{Draft, NormedResiduals, Pattern, Run};
 use crate::Op;
 
 pub(super) fn run(d: &mut Draft<'_>, can: &NormedResiduals) {
@@ -15,7 +15,12 @@ pub(super) fn run(d: &mut Draft<'_>, can: &NormedResiduals) {
         let Some(norm) = &d.launches[three[1]] else { continue };
         let normed = norm.output;
         d.extended.insert(normed, extended);
-        d.runs.push(Run { steps: three[0]..three[2] + 1, scratch: vec![normed], unread: vec![] });
+        d.runs.push(Run {
+            pattern: Pattern::NormedResidual,
+            steps: three[0]..three[2] + 1,
+            scratch: vec![normed],
+            unread: vec![],
+        });
     }
 }
 
