@@ -595,7 +595,6 @@ impl Args {
             connections: self.connections.clamp(1, 1 << 16),
             max_input_chars: self.max_input_chars,
             open_lists: self.access.open_lists,
-            open_metrics: is_local,
             keys,
             max_per_key: self.access.max_per_key,
             hosts: (is_local && !is_file).then_some(hosts),

@@ -301,6 +301,19 @@ fn a_model_of_two_files_is_served() {
     assert!(voices.text().contains("(default)"), "{}", voices.text());
     for codec in ["codec.gguf", "codec.gguf=talker"] {
         let server = Server::start(&folder, &talker, &["--codec", codec]);
+/// Keys are needed on loopback too: a proxy may be in front.
+#[test]
+fn metrics_need_a_key_if_there_are_keys() {
+    let folder = Folder::new();
+    let line = folder.orate(&["serve", "--new-key", "ada"]).ok();
+    let keys = folder.write("keys.txt", line.text());
+    let keys = ["--api-key-file", keys.to_str().expect("UTF-8"), "--allow-host", "speech.example.org"];
+    let server = Server::start(&folder, &tiny(2), &keys);
+    let metrics = server.get("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 401 "), "{metrics}");
+    assert!(server.get("/ready").starts_with("HTTP/1.1 200 "));
+}
+
         assert!(server.get("/v1/models").contains("\"id\":\"talker\""), "{codec}");
     }
 }
