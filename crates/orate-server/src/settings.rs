@@ -39,7 +39,7 @@ pub struct Settings {
     pub uploads: bool,
     /// Most kept voices.
     pub max_voices: usize,
-    /// Aliases and their voices.
+    /// Aliases and their voices: of a model, kept, or mixed.
     pub aliases: Vec<(String, String)>,
     /// Log JSON lines.
     pub log_json: bool,
