@@ -702,7 +702,7 @@ fn open_files(options: &EngineOptions) -> Result<Box<dyn ModelFiles>> {
         ModelSource::BuiltIn if options.codec.is_some() => Err(Error::Option {
             option: "codec",
             got: "a file".to_owned(),
-            allowed: "it is the second file of a model of two GGUF files; name the first with --model"
+            allowed: "it is the second file of a model of two GGUF files; name the first as the model"
                 .to_owned(),
         }),
         ModelSource::BuiltIn => crate::default_voice::open(),
