@@ -1,6 +1,6 @@
 //! `orate serve`: a speech server.
 
-use crate::args::{EngineArgs, ModelArgs, PlaceArgs};
+use crate::args::{EngineArgs, ModelArgs, PlaceArgs, within};
 use crate::failure::UsageError;
 use crate::print;
 use anyhow::Context;
@@ -80,12 +80,16 @@ pub struct Args {
         long,
         value_name = "N",
         env = "ORATE_SERVE_STREAMS",
-        value_parser = clap::value_parser!(u16).range(1..=256)
+        allow_negative_numbers = true,
+        value_parser = within(1..=256_u16)
     )]
     streams: Option<u16>,
 
     /// Requests that may wait for each model, 0 for none; further ones get 503
-    #[arg(long, value_name = "N", default_value_t = 64, env = "ORATE_SERVE_QUEUE")]
+    #[arg(long, value_name = "N", default_value_t = 64, env = "ORATE_SERVE_QUEUE",
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_usize)
+    )]
     queue: usize,
 
     /// Most seconds that a request waits
@@ -94,7 +98,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 30,
         env = "ORATE_SERVE_QUEUE_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_u64)
     )]
     queue_timeout: u64,
 
@@ -104,7 +110,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 600,
         env = "ORATE_SERVE_REQUEST_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=1_000_000_u64)
     )]
     request_timeout: u64,
 
@@ -114,7 +122,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 30,
         env = "ORATE_SERVE_STALL_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=1_000_000_u64)
     )]
     stall_timeout: u64,
 
@@ -124,7 +134,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 30,
         env = "ORATE_SERVE_DRAIN_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_u64)
     )]
     drain_timeout: u64,
 
@@ -134,7 +146,9 @@ pub struct Args {
         value_name = "N",
         default_value_t = 1024,
         env = "ORATE_SERVE_CONNECTIONS",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=65_536_usize)
     )]
     connections: usize,
 
@@ -144,7 +158,9 @@ pub struct Args {
         value_name = "N",
         default_value_t = 20_000,
         env = "ORATE_SERVE_MAX_INPUT_CHARS",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=100_000_000_usize)
     )]
     max_input_chars: usize,
 
@@ -201,7 +217,10 @@ struct Access {
     open_lists: bool,
 
     /// Most requests of a key that run or wait [default: no limit]
-    #[arg(long, value_name = "N", env = "ORATE_SERVE_MAX_PER_KEY", hide_short_help = true)]
+    #[arg(long, value_name = "N", env = "ORATE_SERVE_MAX_PER_KEY", hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=1_000_000_usize)
+    )]
     max_per_key: Option<usize>,
 
     /// Further host name that requests to a loopback address may have; may be repeated
@@ -239,7 +258,9 @@ struct Voices {
         value_name = "N",
         default_value_t = 1000,
         env = "ORATE_SERVE_MAX_VOICES",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_usize)
     )]
     max_voices: usize,
 
@@ -585,7 +606,7 @@ impl Args {
             queue_timeout: seconds(self.queue_timeout),
             stall_timeout: seconds(self.stall_timeout),
             request_timeout: seconds(self.request_timeout),
-            connections: self.connections.clamp(1, 1 << 16),
+            connections: self.connections,
             max_input_chars: self.max_input_chars,
             open_lists: self.access.open_lists,
             keys,

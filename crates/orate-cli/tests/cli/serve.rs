@@ -41,7 +41,7 @@ fn wrong_options_are_named() {
         (&["--model", "x=a", "--codec", "c.gguf=b"], "--codec c.gguf: no model is called b"),
         (&["--model", "x=a", "--codec", "c=a", "--codec", "d=a"], "--codec d: the model has another codec"),
         (&["--model", "x=a", "--codec", "c=a", "--codec", "d"], "--codec d: the model has another codec"),
-        (&["--listen", "127.0.0.1:0", "--codec", "c.gguf"], "name the first with --model"),
+        (&["--listen", "127.0.0.1:0", "--codec", "c.gguf"], "name the first as the model"),
     ] {
         let stderr = refused(&[&["serve"], args].concat());
         assert!(stderr.contains(words), "{args:?}: {stderr}");
