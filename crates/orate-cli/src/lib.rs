@@ -95,10 +95,10 @@ fn lacking() -> String {
 /// Ends the process with an error of the command line, or with help. A command that this build lacks is one
 /// that it does not know.
 fn refuse(error: &clap::Error) -> ! {
-    let lacking = lacking();
-    if error.kind() == clap::error::ErrorKind::InvalidSubcommand && !lacking.is_empty() {
+    let has_all = cfg!(all(feature = "hub", feature = "server"));
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand && !has_all {
         let _ = error.print();
-        print::notes(&[String::new(), lacking]);
+        print::notes(&[String::new(), lacking()]);
         std::process::exit(error.exit_code());
     }
     error.exit()
