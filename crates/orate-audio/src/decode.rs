@@ -52,10 +52,9 @@ impl Limits {
 /// # Errors
 ///
 /// [`AudioError::OpenAudio`] if the file is missing, a folder, a device or larger than 4 GiB,
-/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::CutShort`] if it ends before
-/// the length that its header states (MP3 and Ogg state none, and are read as far as they go),
-/// [`AudioError::TooLong`] as soon as more
-/// than `max_seconds` have been decoded.
+/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::CutShort`] if it ends
+/// before the length that its header states (MP3 and Ogg state none, and are read as far as they go),
+/// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;

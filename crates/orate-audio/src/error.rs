@@ -128,8 +128,8 @@ pub enum AudioError {
 
     /// A recording ends before the length that its header states.
     #[error(
-        "{}: this recording is cut short: it ends before the length that its header states. Copy or download it \
-         again, or convert what is there, for example with `ffmpeg -i FILE whole.wav`.",
+        "{}: this recording is cut short: it ends before the length that its header states. Copy or \
+         download it again, or convert what is there, for example with `ffmpeg -i FILE whole.wav`.",
         shown(path)
     )]
     CutShort {

@@ -190,8 +190,8 @@ impl VoiceStore {
                 option: "name of the voice",
                 got: format!("{name:?}"),
                 allowed: format!(
-                    "choose 1 to {MOST_CHARS} letters, digits, `-` or `_`, of which `-` is not the first, and \
-                     no name of a device of Windows, such as `con`"
+                    "choose 1 to {MOST_CHARS} letters, digits, `-` or `_`, of which `-` is not the first, \
+                     and no name of a device of Windows, such as `con`"
                 ),
             });
         }

@@ -706,7 +706,8 @@ fn is_host(name: &str) -> bool {
     }
 }
 
-/// Refuses what is no address with a port, nor the path of a socket where there may be one: `or_path` says so.
+/// Refuses what is no address with a port, nor the path of a socket. `or_path` says that there may be one, or
+/// is empty.
 fn check_address(option: &str, address: &str, or_path: &str) -> Result<(), UsageError> {
     let has_port =
         address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
