@@ -52,8 +52,9 @@ impl Limits {
 /// # Errors
 ///
 /// [`AudioError::OpenAudio`] if the file is missing, a folder, a device or larger than 4 GiB,
-/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::TooLong`] as soon as more
-/// than `max_seconds` have been decoded.
+/// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::CutShort`] if it ends
+/// before the length that its header states (MP3 and Ogg state none, and are read as far as they go),
+/// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
@@ -124,6 +125,12 @@ fn decode(
         .make_audio_decoder(&params, &AudioDecoderOptions::default())
         .map_err(|error| failed(error.into()))?;
 
+    let broken = |error: Error| match error {
+        Error::IoError(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            AudioError::CutShort { path: path.to_owned() }
+        }
+        error => failed(error.into()),
+    };
     let mut waveform = Waveform::default();
     let mut interleaved = Vec::new();
     loop {
@@ -132,9 +139,9 @@ fn decode(
             Ok(Some(_)) => continue,
             // End of the recording, even if another stream follows in the same file.
             Ok(None) | Err(Error::ResetRequired) => break,
-            Err(error) => return Err(failed(error.into())),
+            Err(error) => return Err(broken(error)),
         };
-        let decoded = decoder.decode(&packet).map_err(|error| failed(error.into()))?;
+        let decoded = decoder.decode(&packet).map_err(broken)?;
         let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
         check_sample_rate(rate).map_err(|error| failed(error.into()))?;
         let problem = match limits {
@@ -266,6 +273,30 @@ mod tests {
             let path = folder.path().join("a.wav");
             fs::write(&path, bytes).unwrap();
             read_audio(&path, 60.0).unwrap();
+        }
+    }
+
+    /// In all ways to read, and of all kinds that state their length.
+    #[test]
+    fn a_recording_that_is_cut_short_is_an_error_that_says_so() {
+        use crate::AudioFormat;
+        let tone: Vec<f32> = (0..24_000).map(|i| (i as f32 * 0.05).sin() * 0.3).collect();
+        let folder = tempfile::tempdir().unwrap();
+        for (name, format) in [("a.wav", AudioFormat::Wav16), ("a.flac", AudioFormat::Flac)] {
+            let path = folder.path().join(name);
+            crate::write_audio(&path, &tone, 24_000, format).unwrap();
+            let whole = fs::read(&path).unwrap();
+            assert_eq!(read_audio(&path, 60.0).unwrap().samples.len(), 24_000);
+            let half = whole[..whole.len() / 2].to_vec();
+            fs::write(&path, &half).unwrap();
+            for cut in [
+                read_audio(&path, 60.0),
+                read_audio_bytes(name, half.clone(), 60.0),
+                read_audio_from(name, Cursor::new(half), 60.0),
+            ] {
+                let error = cut.unwrap_err().to_string();
+                assert!(error.contains(&format!("{name}: this recording is cut short")), "{error}");
+            }
         }
     }
 

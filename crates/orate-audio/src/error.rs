@@ -126,6 +126,17 @@ pub enum AudioError {
         source: Cause,
     },
 
+    /// A recording ends before the length that its header states.
+    #[error(
+        "{}: this recording is cut short: it ends before the length that its header states. Copy or \
+         download it again, or convert what is there, for example with `ffmpeg -i FILE whole.wav`.",
+        shown(path)
+    )]
+    CutShort {
+        /// The input file.
+        path: PathBuf,
+    },
+
     /// A recording has no samples.
     #[error("{}: there are no samples in this recording. Record some seconds of speech.", one_line(what))]
     NoSamples {

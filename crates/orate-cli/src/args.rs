@@ -11,7 +11,10 @@ use orate::{
     CacheChoice, DeviceChoice, Engine, EngineOptions, ModelSource, Precision, PrecisionChoice,
     PrecisionPolicy,
 };
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Text-to-speech on the CPU and on any GPU.
 #[derive(Debug, Parser)]
@@ -149,7 +152,7 @@ pub struct PlaceArgs {
         short = 'j',
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u16).range(1..=1024)
+        value_parser = within(1..=1024_u16)
     )]
     pub threads: Option<u16>,
 
@@ -248,6 +251,19 @@ fn precision(text: &str) -> Result<Wish, String> {
     }
 }
 
+/// Parses a number in a range.
+pub fn within<T: FromStr + PartialOrd + Display>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    RangeInclusive<T>: Clone,
+{
+    move |text: &str| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("choose {} to {}", range.start(), range.end()))
+    }
+}
+
 /// Sizes at which a model is timed or explained.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SizeArgs {
@@ -256,7 +272,7 @@ pub struct SizeArgs {
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=4096)
+        value_parser = within(1..=4096_u32)
     )]
     pub tokens: Option<u32>,
 
@@ -266,7 +282,7 @@ pub struct SizeArgs {
         visible_alias = "frames",
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=16384)
+        value_parser = within(1..=16384_u32)
     )]
     pub latents: Option<u32>,
 }

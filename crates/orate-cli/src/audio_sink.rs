@@ -55,7 +55,7 @@ impl Format {
         let known = known.map(|known| known.name()).collect::<Vec<_>>().join(", ");
         let name = self.name();
         Err(UsageError(format!(
-            "--format {name}: this build of Orate lacks it and has {known}; build with the feature `{name}`"
+            "format {name}: this build of Orate lacks it and has {known}; build with the feature `{name}`"
         )))
     }
 
@@ -115,11 +115,18 @@ impl Output {
                 return Err(UsageError(problem).into());
             }
             None => {
+                let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+                let extension = extension.map(|e| if e == "ogg" { "opus".to_owned() } else { e });
+                let named = Format::value_variants()
+                    .iter()
+                    .copied()
+                    .find(|format| extension.as_deref() == Some(format.name()));
+                named.map_or(Ok(()), Format::check)?;
                 let known = AudioFormat::EXTENSIONS.iter().map(|e| format!(".{e}")).collect::<Vec<_>>();
                 let (last, others) = known.split_last().expect("there are formats");
-                let why = match path.extension().map(|e| e.to_ascii_lowercase()) {
-                    Some(e) if e == "m4b" || e == "m4a" => {
-                        format!(".{} is for books (`orate say --file BOOK`); otherwise", e.display())
+                let why = match extension.as_deref() {
+                    Some(e @ ("m4b" | "m4a")) => {
+                        format!(".{e} is for books (`orate say --file BOOK`); otherwise")
                     }
                     _ => "unknown audio format;".to_owned(),
                 };

@@ -1,6 +1,6 @@
 //! What commands share that write sound: where it goes, in whose voice, and the report.
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, within};
 use crate::audio_sink::{Format, Output};
 use crate::engine_report::{engine_json, note_fallbacks, note_packing, note_warnings, with};
 use crate::failure::UsageError;
@@ -82,7 +82,13 @@ pub struct VoiceArgs {
     pub reference: Option<PathBuf>,
 
     /// Random seed; another seed gives another reading
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        value_parser = within(0..=u64::MAX)
+    )]
     pub seed: u64,
 }
 

@@ -1,7 +1,8 @@
 //! Errors as a user sees them: a message with its causes, and an exit status.
 
+use crate::own_options::flag_of;
 use crate::print;
-use orate::{ErrorKind, ModelError, TextError};
+use orate::{ErrorKind, ModelError, TextError, WeightError};
 use std::io;
 
 /// Exit status of a failure: text, model, file or system.
@@ -57,7 +58,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// Long texts from damaged files are shortened here, for all errors.
 fn message(error: &anyhow::Error) -> Vec<String> {
     let (mut seen, mut lines) = (String::new(), vec![]);
-    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+    for cause in error.chain().map(as_typed).filter(|cause| !cause.is_empty()) {
         if !seen.contains(&cause) {
             let start = if lines.is_empty() { "error: " } else { "  cause: " };
             lines.push(format!("{start}{}", print::shorten(&cause)));
@@ -70,6 +71,29 @@ fn message(error: &anyhow::Error) -> Vec<String> {
     lines
 }
 
+/// An error with options under their names on the command line, as the library does not know the flags.
+fn as_typed(cause: &(dyn std::error::Error + 'static)) -> String {
+    let text = cause.to_string();
+    let Some(error) = cause.downcast_ref::<orate::Error>() else { return text };
+    let option = match error {
+        orate::Error::Option { option, .. } => *option,
+        orate::Error::Model(e) => match &**e {
+            ModelError::Option { option, .. } => *option,
+            ModelError::UnknownOption { option, .. } => option.as_str(),
+            _ => return with_flags(&text),
+        },
+        _ => return with_flags(&text),
+    };
+    flag_of(option).map_or_else(|| with_flags(&text), |flag| text.replacen(option, &flag, 1))
+}
+
+/// A text with options that it advises, such as `codec`, under their names on the command line.
+pub fn with_flags(text: &str) -> String {
+    ["codec", "instruct"]
+        .iter()
+        .fold(text.to_owned(), |text, option| text.replace(&format!("`{option}`"), &format!("--{option}")))
+}
+
 /// A hint at the option that helps; the library does not know the flags.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     #[cfg(feature = "books")]
@@ -80,12 +104,20 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
     match error.chain().find_map(|cause| cause.downcast_ref())? {
         orate::Error::Model(e) if matches!(**e, ModelError::Text(TextError::Unsupported { .. })) => {
-            Some("; or leave them out with --skip-unknown")
+            Some("; or leave them out with --skip-unknown, if other words remain")
         }
         orate::Error::VoiceExists { .. } => Some(" with --force"),
-        #[cfg(feature = "hub")]
+        orate::Error::Weights(WeightError::Malformed { problem, .. }) if !problem.contains("again") => {
+            Some("; if the file is damaged or cut short, download or copy it again")
+        }
+        orate::Error::Option { option: "precision_allow" | "precision_deny", .. } => {
+            Some("; `orate inspect --tensors` lists names")
+        }
         orate::Error::Model(e) if matches!(&**e, ModelError::NotAModel { path, .. } if !path.exists()) => {
-            Some(", or the name of a pulled model; `orate models` lists names")
+            Some(match cfg!(feature = "hub") {
+                true => ", or the name of a pulled model; `orate models` lists names",
+                false => "; names of models need a build with the feature `hub`",
+            })
         }
         _ => None,
     }
@@ -108,6 +140,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
             return match error {
                 // Texts and recordings are no options, so errors in them are not usage errors.
                 orate::Error::Model(e) if is_about_the_text(e) => FAILED,
+                orate::Error::Option { option: "rate" | "sum of pauses", .. } => FAILED,
                 orate::Error::Audio(_) => FAILED,
                 e if e.kind() == ErrorKind::InvalidInput => USAGE,
                 e if e.kind() == ErrorKind::Cancelled => INTERRUPTED,
@@ -119,7 +152,16 @@ fn exit_status(error: &anyhow::Error) -> u8 {
 }
 
 fn is_about_the_text(e: &ModelError) -> bool {
-    matches!(e, ModelError::EmptyText { .. } | ModelError::Text(_))
+    use ModelError as E;
+    matches!(
+        e,
+        E::EmptyText { .. }
+            | E::Text(_)
+            | E::LongText { .. }
+            | E::TooLong { .. }
+            | E::TooShort { .. }
+            | E::Audio(_)
+    )
 }
 
 #[cfg(test)]
@@ -149,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn options_have_the_names_of_their_flags() {
+        let option = |option| {
+            let error = ModelError::Option { option, got: "9".into(), allowed: "choose less".into() };
+            message(&orate::Error::from(error).into()).concat()
+        };
+        assert_eq!(option("flow_guidance"), "error: --flow-guidance is 9; choose less");
+        assert_eq!(option("trim"), "error: --no-trim is 9; choose less");
+        assert_eq!(option("language"), "error: --lang is 9; choose less");
+        assert_eq!(option("voice"), "error: --voice is 9; choose less");
+        assert_eq!(option("name of the voice"), "error: name of the voice is 9; choose less");
+        let (option, model, families) = ("top_k".to_owned(), "this".to_owned(), vec![]);
+        let unknown = orate::Error::from(ModelError::UnknownOption { option, model, families });
+        assert_eq!(message(&unknown.into()).concat(), "error: `--top-k` is not an option of this");
+        assert_eq!(with_flags("name one as `codec`"), "name one as --codec");
+    }
+
+    #[test]
     fn the_status_says_what_is_at_fault() {
         let option = || ModelError::Option { option: "speed", got: "0".into(), allowed: "more".into() };
         let language = ModelError::UnknownLanguage { name: "xx".into(), known: vec![] };
@@ -159,6 +218,8 @@ mod tests {
             (anyhow::Error::from(orate::Error::from(option())).context("wrapped"), USAGE),
             (orate::Error::from(language).into(), USAGE),
             (orate::Error::from(ModelError::Text(TextError::Empty)).into(), FAILED),
+            (orate::Error::from(ModelError::LongText { got: 2, most: 1 }).into(), FAILED),
+            (orate::Error::from(ModelError::TooShort { got: 1, least: 2 }).into(), FAILED),
             (orate::Error::Cancelled.into(), INTERRUPTED),
         ];
         for (error, expected) in cases {

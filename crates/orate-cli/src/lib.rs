@@ -29,7 +29,7 @@ pub use commands::serve::{
 };
 pub use failure::UsageError;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use orate::Family;
 #[cfg(feature = "hub")]
 use orate_hub::model_path;
@@ -52,10 +52,56 @@ pub fn main(families: &'static [&'static Family]) -> ExitCode {
 /// of the command line, and help, the process ends.
 pub fn run(families: &'static [&'static Family], args: impl IntoIterator<Item = OsString>) -> u8 {
     own_options::set_families(families);
-    let command = args::Cli::parse_from(args).command;
+    let parsed =
+        command().try_get_matches_from(args).and_then(|matches| args::Cli::from_arg_matches(&matches));
+    let command = parsed.unwrap_or_else(|error| refuse(&error)).command;
     ask_for_queues(command.utterances());
     leave_out_mesas_device_selection();
     commands::run(command).map_or_else(|error| failure::report(&error), |()| 0)
+}
+
+/// The command line. Help ends with what this build lacks.
+fn command() -> clap::Command {
+    let lacking = lacking();
+    match &*lacking {
+        "" => args::Cli::command(),
+        lacking => with_note(args::Cli::command(), lacking),
+    }
+}
+
+/// Appends a note to the help of a command and of those in it.
+fn with_note(command: clap::Command, note: &str) -> clap::Command {
+    let help = command.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
+    command.after_help(format!("{help}{note}")).mut_subcommands(|inner| with_note(inner, note))
+}
+
+/// Says which features this build lacks, and what they are for. Empty if it has all.
+fn lacking() -> String {
+    let all = [
+        (cfg!(feature = "default-voice"), "the built-in voice (feature `default-voice`)"),
+        (cfg!(feature = "hub"), "`orate pull`, `orate models` and names of models (`hub`)"),
+        (cfg!(feature = "server"), "`orate serve` (`server`)"),
+        (cfg!(feature = "books"), "books (`books`)"),
+        (cfg!(feature = "mp3"), ".mp3 (`mp3`)"),
+        (cfg!(feature = "opus"), ".opus and .ogg (`opus`)"),
+        (cfg!(feature = "aac"), ".aac and .m4b (`aac`)"),
+        (cfg!(feature = "cuda"), "CUDA (`cuda`)"),
+        (cfg!(feature = "gpu"), "Vulkan, Metal and DX12 (`gpu`)"),
+    ];
+    let lacking: Vec<&str> = all.iter().filter(|(is_there, _)| !is_there).map(|(_, what)| *what).collect();
+    if lacking.is_empty() { String::new() } else { format!("This build lacks {}.", lacking.join(", ")) }
+}
+
+/// Ends the process with an error of the command line, or with help. A command that this build lacks is one
+/// that it does not know.
+fn refuse(error: &clap::Error) -> ! {
+    let has_all = cfg!(all(feature = "hub", feature = "server"));
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand && !has_all {
+        let _ = error.print();
+        print::notes(&[String::new(), lacking()]);
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }
 
 /// Maximum of hardware queues in CUDA.

@@ -217,6 +217,28 @@ fn flags(option: &Declared) -> Vec<Arg> {
     }
 }
 
+/// The flag that sets an option of the library, if there is one.
+pub fn flag_of(option: &str) -> Option<String> {
+    const OTHERS: [&str; 9] = [
+        "codec",
+        "device",
+        "kv",
+        "precision",
+        "precision_allow",
+        "precision_deny",
+        "silence",
+        "threads",
+        "voice",
+    ];
+    if option == "language" {
+        return Some("--lang".to_owned());
+    }
+    let spec = declared(false).into_iter().map(|option| option.spec).find(|spec| spec.name == option);
+    let is_off = spec.is_some_and(|spec| spec.kind == OptionKind::Switch && spec.flags == Flags::Off);
+    let no = if is_off { "no-" } else { "" };
+    (spec.is_some() || OTHERS.contains(&option)).then(|| format!("--{no}{}", option.replace('_', "-")))
+}
+
 /// Family whose models speak with a voice, if this program knows it.
 pub fn family_of(voice: &ClonedVoice) -> Option<&'static Family> {
     families().iter().find(|f| f.tag == voice.family).copied()

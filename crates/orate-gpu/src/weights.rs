@@ -218,8 +218,8 @@ fn packed(floats: &[f32], element: Element) -> Result<Vec<u32>, String> {
     match beyond.map(|i| floats[i]) {
         None => Ok(words),
         Some(x) => Err(format!(
-            "{x} is beyond the range of {name}, which ends at {end}; deny this weight in the precision policy \
-             (--precision-deny), and it stays f32"
+            "{x} is beyond the range of {name}, which ends at {end}; deny this weight in the precision \
+             policy, and it stays f32"
         )),
     }
 }

@@ -5,6 +5,7 @@ use crate::{Error, ErrorKind, Event, Repo, Result, Watch};
 use orate_files::{one_line, quoted};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use ureq::http::header::{ACCEPT_ENCODING, AUTHORIZATION, LOCATION, RANGE, RETRY_AFTER};
@@ -16,6 +17,8 @@ use ureq::{Agent, Body, Proxy};
 const MAX_REDIRECTS: usize = 10;
 /// Time to connect.
 const CONNECTING: Duration = Duration::from_secs(20);
+/// Advice where the first request was not answered.
+const NO_NETWORK: &str = "is there a network? HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror";
 /// How often a waiting download checks for cancellation.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -132,6 +135,8 @@ pub(crate) struct Client {
     origin: Origin,
     token: Option<String>,
     insecure: bool,
+    /// Whether any request was answered.
+    is_reached: AtomicBool,
     /// Retries and timeouts.
     pub patience: Patience,
 }
@@ -182,6 +187,7 @@ impl Client {
             origin,
             token: settings.token.clone(),
             insecure: settings.insecure,
+            is_reached: AtomicBool::new(false),
             patience: settings.patience.clone(),
         })
     }
@@ -244,7 +250,14 @@ impl Client {
             let request = request.body(()).map_err(|e| damaged(e.to_string()))?;
             let agent = if origin.is_loopback() { &self.local } else { &self.outward };
             let host = format!("{}:{}", origin.host, origin.port);
-            let response = agent.run(request).map_err(|e| network(&host, &e))?;
+            let response = agent.run(request).map_err(|e| match network(&host, &e) {
+                // Nobody waits long for a machine without a network.
+                Failure::Again { why, .. } if !self.is_reached.load(Ordering::Relaxed) => {
+                    Failure::Final(Error::new(ErrorKind::Unreachable, format!("{why}; {NO_NETWORK}")))
+                }
+                failure => failure,
+            })?;
+            self.is_reached.store(true, Ordering::Relaxed);
             let status = response.status();
             let next = response.headers().get(LOCATION).filter(|_| is_redirect(status));
             let Some(next) = next else {

@@ -241,7 +241,7 @@ pub enum ModelError {
     #[error(
         "the codec returned no sound for frame {frame}: its samples are NaN or above +20 dBFS; are the \
          weights in speech_tokenizer undamaged (download them again), and does their format have the range \
-         that they need (`--weights f32`)?"
+         that they need (try f32)?"
     )]
     NoSound {
         /// The frame, from 0, counting those of a reference, which the codec reads first.

@@ -285,7 +285,7 @@ pub trait Model: Any + Send + Sync {
     /// # Errors
     /// This model cannot, in words that say which ones can.
     fn cloning(&self) -> Result<&dyn Cloning, ModelError> {
-        let problem = "it cannot clone a voice".to_owned();
+        let problem = "it cannot clone a voice; Qwen3-TTS Base and Chatterbox models can".to_owned();
         Err(ModelError::Mode { variant: self.facts().family, problem })
     }
 

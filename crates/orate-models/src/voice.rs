@@ -151,7 +151,7 @@ impl ClonedVoice {
     /// The file cannot be read, is damaged, or is something else.
     pub fn load(path: impl AsRef<Path>) -> Result<ClonedVoice, ModelError> {
         let path = path.as_ref();
-        let hint = "no kept voice is; model weights go with --model";
+        let hint = "no kept voice is; model weights are no voice";
         Self::read(path, crate::files::read_at_most(path, MOST_BYTES, hint)?)
     }
 

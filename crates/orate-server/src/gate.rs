@@ -250,9 +250,7 @@ fn check_key(shared: &Shared, request: &Request, route: &str) -> Result<Option<S
     let key = keys::of_request(request.headers());
     let name = key.and_then(|key| settings.keys.name_of(key)).map(str::to_owned);
     let is_list = request.method() == Method::GET && LISTS.contains(&route);
-    let is_open = OPEN.contains(&route)
-        || (settings.open_lists && is_list)
-        || (settings.open_metrics && route == "/metrics");
+    let is_open = OPEN.contains(&route) || (settings.open_lists && is_list);
     // Clients of ElevenLabs may send the key in the first message of a WebSocket.
     let comes_later = route.starts_with("/v1/text-to-speech/") && route.ends_with("stream-input");
     if settings.keys.is_empty() || is_open || name.is_some() || comes_later {

@@ -80,7 +80,7 @@ impl Server {
     /// Sets the models, once, and makes the server ready. The first one answers requests for OpenAI's models.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// The system has no more threads, or an alias is of a voice that no model has (`InvalidInput`).
     pub fn set_models(&self, models: Vec<Served>) -> std::io::Result<()> {
         self.0.set_models(models)
     }

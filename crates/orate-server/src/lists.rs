@@ -8,6 +8,7 @@ use crate::models::{self, Model};
 use crate::settings::Settings;
 use crate::state::Shared;
 use crate::voices;
+use axum::body::HttpBody as _;
 use axum::extract::{FromRequest, Multipart, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -87,6 +88,10 @@ pub async fn add_voice(State(shared): State<Arc<Shared>>, request: Request) -> R
     let field = if is_form { "audio_sample" } else { "wav_b64" };
     let upload = match is_form {
         true => {
+            // A client that announces its form may never have to send it. Its own lines count as fields do.
+            if request.body().size_hint().lower() > (MOST_RECORDING + 2 * MOST_FIELDS) as u64 {
+                return Err(too_large());
+            }
             let read = tokio::time::timeout(shared.settings.body_timeout, of_form(request));
             read.await.unwrap_or_else(|_| {
                 let message = "the upload took too long";

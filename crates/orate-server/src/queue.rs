@@ -60,7 +60,10 @@ impl Queue {
         let mut state = shared.lock();
         // Jobs for idle threads do not count as waiting.
         if state.running + state.waiting.len() >= shared.threads + shared.places {
-            let message = format!("{} requests wait already; try again shortly", shared.places);
+            let message = match shared.places {
+                0 => format!("{} requests run already; try again shortly", shared.threads),
+                places => format!("{places} requests wait already; try again shortly"),
+            };
             return Err(ApiError::unavailable("overloaded", message));
         }
         let number = state.next;
@@ -161,6 +164,17 @@ mod tests {
         drop(hold);
         assert_eq!([order.recv(), order.recv()], [Ok("b"), Ok("c")]);
         drop((first, b, c));
+    }
+
+    /// Requests run or are refused.
+    #[test]
+    fn a_queue_may_have_no_places() {
+        let queue = Queue::new("test", 1, 0).expect("threads");
+        let (hold, held) = channel::<()>();
+        let _running = queue.enter(move || held.recv().unwrap_or_default()).expect("the idle thread");
+        let full = queue.enter(|| ()).map(|_| ()).expect_err("no place");
+        assert_eq!(full.message, "1 requests run already; try again shortly");
+        drop(hold);
     }
 
     #[test]

@@ -187,6 +187,13 @@ pub async fn serve(server: &Server, listener: Listener, end: impl Future<Output 
     }
     server.drain();
     drop((listener, ending));
+    let running = server.in_flight();
+    if running > 0 {
+        let seconds = drain.as_secs();
+        let text = format!("shutting down; {running} requests have up to {seconds} s to end");
+        server.log(&text, &[("draining", running.into()), ("seconds", seconds.into())]);
+    }
     let all = u32::try_from(settings.connections).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(drain, connections.acquire_many(all)).await;
+    let ended = tokio::time::timeout(drain, connections.acquire_many(all)).await;
+    server.0.is_over.store(ended.is_err(), Ordering::Relaxed);
 }

@@ -22,14 +22,12 @@ pub struct Settings {
     pub connections: usize,
     /// Most characters of a text.
     pub max_input_chars: usize,
-    /// Keys of clients. Without any, no key is needed.
+    /// Keys of clients. Without any, no key is needed; otherwise also for metrics, and on loopback.
     pub keys: crate::keys::Keys,
     /// Requests of one key that run or wait; further ones get 429.
     pub max_per_key: Option<usize>,
     /// Serve lists of models and voices without a key.
     pub open_lists: bool,
-    /// Serve metrics without a key.
-    pub open_metrics: bool,
     /// Host names that requests may have; `None` for any. Guards against DNS rebinding: a page can point a
     /// name of its own at this machine.
     pub hosts: Option<Vec<String>>,
@@ -41,7 +39,7 @@ pub struct Settings {
     pub uploads: bool,
     /// Most kept voices.
     pub max_voices: usize,
-    /// Aliases and their voices.
+    /// Aliases and their voices: of a model, kept, or mixed.
     pub aliases: Vec<(String, String)>,
     /// Log JSON lines.
     pub log_json: bool,
@@ -74,7 +72,6 @@ impl Default for Settings {
             keys: crate::keys::Keys::default(),
             max_per_key: None,
             open_lists: false,
-            open_metrics: true,
             hosts: None,
             cors_origins: vec![],
             voices: None,

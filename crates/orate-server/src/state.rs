@@ -5,7 +5,9 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::models::{Model, Served};
 use crate::settings::Settings;
+use crate::voices;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
@@ -22,6 +24,8 @@ pub struct Shared {
     pub started: u64,
     /// Places for connections.
     pub connections: Arc<Semaphore>,
+    /// Whether the time to finish requests is over, so that those that still run are cut.
+    pub is_over: AtomicBool,
     models: OnceLock<Vec<Arc<Model>>>,
     is_draining: watch::Sender<bool>,
     by_key: Mutex<HashMap<String, usize>>,
@@ -33,17 +37,19 @@ impl Shared {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let log = Log { is_json: settings.log_json, is_quiet: settings.quiet };
         let connections = Arc::new(Semaphore::new(settings.connections));
-        let (metrics, (models, is_draining, by_key)) = (Metrics::new(), Default::default());
-        Shared { settings, metrics, log, started, connections, models, is_draining, by_key }
+        let (metrics, (is_over, models, is_draining, by_key)) = (Metrics::new(), Default::default());
+        Shared { settings, metrics, log, started, connections, is_over, models, is_draining, by_key }
     }
 
     /// Sets the models, once, and makes the server ready.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// The system has no more threads, or an alias is of a voice that no model has (`InvalidInput`).
     pub fn set_models(&self, served: Vec<Served>) -> std::io::Result<()> {
         let make = |served| Model::new(served, self.settings.queue, self.started).map(Arc::new);
-        let models = served.into_iter().map(make).collect::<std::io::Result<_>>()?;
+        let models = served.into_iter().map(make).collect::<std::io::Result<Vec<_>>>()?;
+        let checked = voices::check_aliases(&models, &self.settings);
+        checked.map_err(|problem| std::io::Error::new(std::io::ErrorKind::InvalidInput, problem))?;
         let _ = self.models.set(models);
         Ok(())
     }

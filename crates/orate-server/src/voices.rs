@@ -56,6 +56,11 @@ pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
     if name.is_empty() || name.eq_ignore_ascii_case(DEFAULT) {
         return Ok(Voice::Default);
     }
+    named(model, settings, name).or_else(|e| alias(model, settings, name).ok_or(e))
+}
+
+/// As [`find`], without aliases.
+fn named(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
     let mut misfit = None;
     if let Some(store) = settings.voices.as_ref().filter(|_| model.engine.can_clone())
         && is_kept(settings, name)
@@ -73,10 +78,22 @@ pub fn find(model: &Model, settings: &Settings, name: &str) -> Result<Voice> {
     if name.contains(['+', ':', '(']) {
         return mix(model, settings, name).map(Voice::Own);
     }
-    if let Some(voice) = alias(model, settings, name) {
-        return Ok(voice);
-    }
     Err(misfit.unwrap_or_else(|| unknown(model, settings, name)))
+}
+
+/// Checks that each alias of the settings is of a voice that one of the models has.
+///
+/// # Errors
+/// The first alias for which none has, and why.
+pub fn check_aliases(models: &[Arc<Model>], settings: &Settings) -> std::result::Result<(), String> {
+    for (alias, voice) in &settings.aliases {
+        let found: Vec<_> = models.iter().map(|model| named(model, settings, voice)).collect();
+        if found.iter().all(Result::is_err) {
+            let problems: Vec<_> = found.into_iter().filter_map(Result::err).map(|e| e.message).collect();
+            return Err(format!("{alias}={voice}: {}", problems.join("; ")));
+        }
+    }
+    Ok(())
 }
 
 fn is_kept(settings: &Settings, name: &str) -> bool {
@@ -111,9 +128,9 @@ fn own<'a>(model: &'a Model, name: &str) -> Option<&'a str> {
 fn alias(model: &Model, settings: &Settings, name: &str) -> Option<Voice> {
     let given = settings.aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
     if let Some((_, voice)) = given
-        && let Some(own) = own(model, voice)
+        && let Ok(voice) = named(model, settings, voice)
     {
-        return Some(Voice::Own(own.to_owned()));
+        return Some(voice);
     }
     let at = OPENAI.iter().position(|openai| openai.eq_ignore_ascii_case(name))?;
     match model.engine.voices() {

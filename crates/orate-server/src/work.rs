@@ -12,6 +12,7 @@ use crate::voices::Voice;
 use axum::body::Bytes;
 use orate::{Cancel, FinishReason, ModelError, TimedMark, TimedWord};
 use orate_audio::StreamEncoder;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -83,10 +84,13 @@ impl Drop for Running {
         if self.is_over {
             return;
         }
-        self.early.end(if self.record.is_stalled() { STALLED } else { "client" });
-        if self.reason() == STALLED {
-            self.record.set_code(STALLED);
-        }
+        let is_over = self.early.shared.is_over.load(Ordering::Relaxed);
+        self.early.end(match self.record.is_stalled() {
+            true => STALLED,
+            false if is_over => "draining",
+            false => "client",
+        });
+        self.record.set_code(self.reason());
     }
 }
 

@@ -65,7 +65,7 @@ pub fn is_auto(name: &str) -> bool {
 /// Returns the code of a language in lowercase: of its English name, or of a code or tag in any case, without
 /// script and region. `None` if `name` is neither.
 ///
-/// A code that is not in the table stays as it is.
+/// A code that is not in the table stays as it is. `zh-HK` and `zh-yue` are `yue`: Cantonese is not Mandarin.
 ///
 /// ```
 /// use orate_text::languages::code;
@@ -93,7 +93,24 @@ pub fn code(name: &str) -> Option<String> {
     }
     // Longer words are codes only without subtags: `english-US` is neither a name nor a tag.
     let short = first.len() <= 3 || first.len() == tag.len();
-    short.then(|| listed(first).map_or_else(|| first.to_ascii_lowercase(), str::to_owned))
+    short.then(|| {
+        let language = listed(first).map_or_else(|| first.to_ascii_lowercase(), str::to_owned);
+        match language == "zh" {
+            true => tag.split(['-', '_']).skip(1).find_map(other_chinese).unwrap_or(language),
+            false => language,
+        }
+    })
+}
+
+/// The language other than Mandarin that a subtag after `zh` names: its own code, as in `zh-yue`, or a region
+/// that speaks Cantonese.
+fn other_chinese(subtag: &str) -> Option<String> {
+    let subtag = subtag.to_ascii_lowercase();
+    match &*subtag {
+        "hk" | "mo" => Some("yue".to_owned()),
+        "cmn" => None,
+        _ => (subtag.len() == 3 && subtag.bytes().all(|b| b.is_ascii_alphabetic())).then_some(subtag),
+    }
 }
 
 /// Returns the language among the `known` ones of a model that `asked` means. Both may be codes, tags or
@@ -138,6 +155,18 @@ mod tests {
         "russian",
         "spanish",
     ];
+
+    #[test]
+    fn cantonese_is_not_mandarin() {
+        for name in ["yue", "zh-HK", "zh_HK.UTF-8", "zh-Hant-HK", "zh-MO", "zh-yue", "zh-yue-HK", "chi-HK"] {
+            assert_eq!(code(name).as_deref(), Some("yue"), "{name}");
+            assert_eq!(find(name, &["zh", "en"]), None, "{name}");
+        }
+        for name in ["zh", "zh-cmn-Hans-CN", "zh-TW", "zh-Hant", "zh_CN.UTF-8"] {
+            assert_eq!(find(name, &["chinese"]), Some("chinese"), "{name}");
+        }
+        assert_eq!(code("zh-wuu").as_deref(), Some("wuu"));
+    }
 
     #[test]
     fn all_ways_to_write_a_language_lead_to_what_the_model_knows() {

@@ -39,7 +39,7 @@ fn built_in() -> Result<Box<dyn ModelFiles>> {
         Some(path) => packed(&path),
         None => Err(Error::NoVoice(format!(
             "this build has no voice inside and {FILE_NAME} is not beside the program; \
-             name a model with --model, or set {VOICE_VARIABLE} to the path of a packed voice"
+             name a model, or set {VOICE_VARIABLE} to the path of a packed voice"
         ))),
     }
 }

@@ -3,7 +3,7 @@
 use crate::precision::{self, Probes};
 use crate::{
     Audio, CACHE_VARIABLE, CacheChoice, EngineOptions, Error, ModelSource, Options, PrecisionChoice, Result,
-    Stream, devices, families,
+    Stream, devices, families, languages,
 };
 use orate_audio::{
     AudioError, Finish, ReferenceOptions, Waveform, check_recording, prepare_reference, read_audio,
@@ -496,7 +496,7 @@ impl Engine {
         }
         // Which voices it can take is known to the conversion, which needs less of them than speech.
         one_voice(options)?;
-        match &options.language {
+        match options.language.as_ref().filter(|name| !languages::is_auto(name)) {
             None => Ok(conversion),
             Some(language) => Err(Error::Option {
                 option: "language",
@@ -702,7 +702,7 @@ fn open_files(options: &EngineOptions) -> Result<Box<dyn ModelFiles>> {
         ModelSource::BuiltIn if options.codec.is_some() => Err(Error::Option {
             option: "codec",
             got: "a file".to_owned(),
-            allowed: "it is the second file of a model of two GGUF files; name the first with --model"
+            allowed: "it is the second file of a model of two GGUF files; name the first as the model"
                 .to_owned(),
         }),
         ModelSource::BuiltIn => crate::default_voice::open(),

@@ -38,7 +38,7 @@ pub enum Error {
         "no voice `{name}` is kept in {}; there {}{}",
         folder.display(),
         match known.as_slice() {
-            [] => "is none yet (`orate voices add` makes one)".to_owned(),
+            [] => "is none to choose from (`orate voices add` makes one)".to_owned(),
             known => format!("are: {}", known.join(", ")),
         },
         match own.as_slice() {
@@ -124,6 +124,7 @@ fn is_about_input(error: &AudioError) -> bool {
             | E::NotBuilt { .. }
             | E::ReadWav { .. }
             | E::ReadAudio { .. }
+            | E::CutShort { .. }
             | E::NoSamples { .. }
             | E::NotFinite { .. }
             | E::TooLong { .. }

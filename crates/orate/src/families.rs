@@ -26,11 +26,14 @@ pub(crate) fn open(
 ) -> Result<Box<dyn ModelFiles>> {
     let not_a_model = |problem: String| Error::from(ModelError::NotAModel { path: path.to_owned(), problem });
     if !path.exists() {
-        let problem = "no such file or folder; --model takes a model folder or a GGUF file";
+        let problem = "no such file or folder; give a model folder or a GGUF file";
         return Err(not_a_model(problem.to_owned()));
     }
     if let Some(family) = families.iter().find(|f| (f.detect)(path)) {
         return Ok((family.open)(path, opening)?);
+    }
+    if !path.is_dir() && !path.is_file() {
+        return Err(not_a_model("a device or pipe; give a model folder or a GGUF file".to_owned()));
     }
     if let Some(folder) = folder_around(path) {
         return Err(not_a_model(format!("a file of a model; give the folder, {}", folder.display())));

@@ -52,6 +52,7 @@ pub use orate_text::{
     Lexicon, Script, Segment, Sentence, Source, TextError, TextSession, TimedMark, TimedWord, Traced,
     captions, decode_text, languages,
 };
+pub use orate_weights::WeightError;
 pub use precision::{MOST_PROBED_ERROR, Probe, Probes};
 pub use script::Speaker;
 pub use stream::Stream;

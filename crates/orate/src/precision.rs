@@ -58,13 +58,12 @@ pub(crate) fn policy(files: &dyn ModelFiles, choice: &PrecisionChoice) -> Result
     };
     let names = files.weights().names();
     let in_vain = |p: &&String| !names.iter().any(|name| orate_graph::name_matches(p, name));
-    if let Some(pattern) = policy.allow.iter().chain(&policy.deny).find(in_vain) {
-        return Err(Error::Option {
-            option: "pattern of weights",
-            got: format!("`{pattern}`"),
-            allowed: "no weight of this model has such a name; `orate inspect --tensors` lists them"
-                .to_owned(),
-        });
+    for (option, patterns) in [("precision_allow", &policy.allow), ("precision_deny", &policy.deny)] {
+        if let Some(pattern) = patterns.iter().find(in_vain) {
+            let (got, allowed) =
+                (format!("`{pattern}`"), "no weight of this model has such a name".to_owned());
+            return Err(Error::Option { option, got, allowed });
+        }
     }
     if is_scoped && policy.allow.is_empty() {
         let patterns = |scope: &[&str]| scope.iter().map(|p| (*p).to_owned()).collect();

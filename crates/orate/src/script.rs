@@ -5,6 +5,9 @@ use crate::{Engine, Error, Options, Result, Value};
 use orate_models::ModelError;
 use orate_text::{Script, Segment, TextError};
 
+/// Most seconds of silence in one place: the pauses of segments without sound add up.
+const MOST_SILENCE: f32 = 600.0;
+
 /// Who speaks a segment of a script.
 #[derive(Clone, Debug)]
 pub struct Speaker {
@@ -30,8 +33,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; or a pause or
-    /// a gain is out of range.
+    /// As [`Engine::stream`], for the first segment that cannot be spoken; a voice is unknown; a pause or a
+    /// gain is out of range; or segments without sound have more than 600 s of pauses together.
     pub fn stream_script(
         &self,
         script: &Script,
@@ -59,7 +62,7 @@ impl Engine {
                 let chunks = match engine.model().clone().speak(&segment.text, &options) {
                     // Nothing but characters that are to be left out.
                     Err(ModelError::Text(TextError::Empty)) if skips_unknown(&options) => {
-                        pause += segment.pause_after;
+                        pause = longer(pause, segment)?;
                         continue;
                     }
                     chunks => chunks?,
@@ -71,7 +74,7 @@ impl Engine {
                 parts.push(if goes_on { part.within_sentence() } else { part });
                 (pause, before) = (0.0, Some(segment));
             }
-            pause += segment.pause_after;
+            pause = longer(pause, segment)?;
         }
         if parts.is_empty() {
             return Err(TextError::Empty.into());
@@ -107,6 +110,16 @@ fn check(segment: &Segment) -> Result<()> {
             Err(Error::Option { option, got: value.to_string(), allowed })
         }
     }
+}
+
+/// A pause with that after a segment.
+fn longer(pause: f32, segment: &Segment) -> Result<f32> {
+    let sum = pause + segment.pause_after;
+    if sum <= MOST_SILENCE {
+        return Ok(sum);
+    }
+    let allowed = format!("choose at most {MOST_SILENCE} seconds between two texts");
+    Err(Error::Option { option: "sum of pauses", got: sum.to_string(), allowed })
 }
 
 /// Adds language and rate of a segment to its speaker's options.

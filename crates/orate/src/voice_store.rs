@@ -190,7 +190,8 @@ impl VoiceStore {
                 option: "name of the voice",
                 got: format!("{name:?}"),
                 allowed: format!(
-                    "choose 1 to {MOST_CHARS} letters, digits, `-` or `_`, of which `-` is not the first"
+                    "choose 1 to {MOST_CHARS} letters, digits, `-` or `_`, of which `-` is not the first, \
+                     and no name of a device of Windows, such as `con`"
                 ),
             });
         }
@@ -222,8 +223,12 @@ impl Engine {
             let allowed = format!("{} models cannot mix voices; name one", self.family_name());
             return Err(Error::Option { option: "voice", got: format!("`{name}`"), allowed });
         } else {
-            VoiceStore::user()?.load(name).map_err(|e| match e {
+            let store = VoiceStore::user()?;
+            let family = self.model().files().family().tag;
+            let fits = |name: &str| store.load(name).is_ok_and(|voice| voice.family == family);
+            store.load(name).map_err(|e| match e {
                 Error::UnknownKeptVoice { name, folder, known, .. } => {
+                    let known = known.into_iter().filter(|name| fits(name)).collect();
                     Error::UnknownKeptVoice { name, folder, known, own: voices() }
                 }
                 other => other,
@@ -237,7 +242,19 @@ impl Engine {
 /// option or a mix.
 fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-    (1..=MOST_CHARS).contains(&name.chars().count()) && name.chars().all(allowed) && !name.starts_with('-')
+    (1..=MOST_CHARS).contains(&name.chars().count())
+        && name.chars().all(allowed)
+        && !name.starts_with('-')
+        && !is_device(name)
+}
+
+/// Whether Windows opens a device under this name, with any extension.
+fn is_device(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let port = name.strip_prefix("com").or_else(|| name.strip_prefix("lpt"));
+    let is_port =
+        port.is_some_and(|n| n.chars().count() == 1 && n.starts_with(|c| "0123456789¹²³".contains(c)));
+    is_port || ["con", "prn", "aux", "nul"].contains(&&*name)
 }
 
 fn failed(path: &Path, source: io::Error) -> Error {
@@ -261,7 +278,7 @@ mod tests {
         let store = VoiceStore::new(folder.path().join("not/there/yet"));
         assert_eq!(store.names().expect("none"), Vec::<String>::new());
         let e = store.load("ada").expect_err("none").to_string();
-        assert!(e.contains("`ada`") && e.contains("none yet"), "{e}");
+        assert!(e.contains("`ada`") && e.contains("none to choose from"), "{e}");
         store.save("ada", &voice(1.0), false).expect("kept");
         store.save("Björk_2", &voice(2.0), false).expect("kept");
         std::fs::write(store.folder().join("notes.txt"), "").expect("writable");
@@ -305,11 +322,20 @@ mod tests {
     }
 
     #[test]
+    fn only_whole_names_are_those_of_devices() {
+        assert!(["con", "Aux", "LPT9", "com²"].iter().all(|name| is_device(name)));
+        assert!(!["connie", "com", "com10", "comb", "null"].iter().any(|name| is_device(name)));
+    }
+
+    #[test]
     fn names_stay_in_the_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = VoiceStore::new(folder.path());
         let long = "a".repeat(MOST_CHARS + 1);
-        for name in ["", "..", "a/b", "../a", "/a", "a\\b", "a.b", "-a", "a b", "a\0", "a+b", "a:1", &long] {
+        for name in [
+            "", "..", "a/b", "../a", "/a", "a\\b", "a.b", "-a", "a b", "a\0", "a+b", "a:1", &long, "CON",
+            "nul", "Com1",
+        ] {
             let e = store.save(name, &voice(1.0), false).expect_err(name).to_string();
             assert!(e.contains("letters, digits"), "{name}: {e}");
             assert!(store.load(name).is_err() && store.remove(name).is_err(), "{name}");

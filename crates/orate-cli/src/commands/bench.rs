@@ -4,7 +4,7 @@ mod arrivals;
 mod profile;
 mod streams;
 
-use crate::args::{EngineArgs, SizeArgs};
+use crate::args::{EngineArgs, SizeArgs, within};
 use crate::engine_report::{device_text, engine_json, note_warnings, precision_text, with};
 use crate::failure::UsageError;
 use crate::measure::peak_rss_mb;
@@ -52,7 +52,7 @@ pub struct Args {
         value_name = "N",
         default_value_t = 5,
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=100_000)
+        value_parser = within(1..=100_000_u32)
     )]
     runs: u32,
 
@@ -71,7 +71,7 @@ pub struct Args {
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=256),
+        value_parser = within(1..=256_u32),
         conflicts_with_all = ["profile", "trace", "tokens", "latents"]
     )]
     streams: Option<u32>,

@@ -3,6 +3,7 @@
 //! Parts are units of a plan in a work folder beside the output (`orate-book`). Several processes with the
 //! same command share the folder. The one that finds all parts finished joins them.
 
+use crate::args::within;
 use crate::audio_sink::{Format, Output};
 use crate::commands::say;
 use crate::engine_report::{engine_json, note_fallbacks, note_warnings, with};
@@ -55,7 +56,7 @@ pub struct BookArgs {
         value_name = "N",
         default_value_t = 1,
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u8).range(1..=64),
+        value_parser = within(1..=64_u8),
         hide_short_help = true
     )]
     pub jobs: u8,

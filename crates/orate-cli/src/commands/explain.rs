@@ -1,8 +1,7 @@
 //! `orate explain`: compiled plans and their roofline bound.
 
-use crate::args::{EngineArgs, SizeArgs};
+use crate::args::{EngineArgs, SizeArgs, within};
 use crate::engine_report::note_warnings;
-use crate::failure::UsageError;
 use crate::own_options::OwnOptions;
 use crate::print;
 use orate::{Engine, Options, Roofline, Size};
@@ -27,11 +26,23 @@ pub struct Args {
     sizes: SizeArgs,
 
     /// Peak arithmetic speed of the machine in GFLOP/s, for the bound
-    #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gbps")]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_negative_numbers = true,
+        value_parser = within(0.001..=1e9_f64),
+        requires = "gbps"
+    )]
     gflops: Option<f64>,
 
     /// Peak memory bandwidth of the machine in GB/s, for the bound
-    #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "gflops")]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_negative_numbers = true,
+        value_parser = within(0.001..=1e9_f64),
+        requires = "gflops"
+    )]
     gbps: Option<f64>,
 
     /// Take the best speeds that any step of this model reaches on this machine
@@ -47,11 +58,6 @@ pub struct Args {
 
 /// Prints the plans.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    for (name, value) in [("--gflops", args.gflops), ("--gbps", args.gbps)] {
-        if let Some(x) = value.filter(|x| !(x.is_finite() && *x > 0.0)) {
-            return Err(UsageError(format!("{name} is {x}; it must be a number above 0")).into());
-        }
-    }
     let engine = args.engine.open()?;
     let size = Size {
         tokens: args.sizes.tokens.map_or(USUAL.tokens, |n| n as usize),

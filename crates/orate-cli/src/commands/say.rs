@@ -1,10 +1,12 @@
 //! `orate say`: speaks a text.
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, within};
 use crate::cast::{self, Role};
 #[cfg(feature = "books")]
 use crate::commands::book::{self, BookArgs};
 use crate::delivery::{Delivery, OutputArgs, VoiceArgs};
+#[cfg(not(feature = "books"))]
+use crate::failure::UsageError;
 use crate::input;
 use crate::interrupt::Interrupt;
 use crate::own_options::OwnOptions;
@@ -83,6 +85,7 @@ pub struct SpeechArgs {
         value_name = "SECONDS",
         default_value_t = Options::default().silence,
         allow_negative_numbers = true,
+        value_parser = within(0.0..=10.0_f32),
         hide_short_help = true
     )]
     pub silence: f32,
@@ -254,6 +257,15 @@ fn text(args: &Args) -> anyhow::Result<String> {
         && let Some(text) = book::text(file)?
     {
         return Ok(text);
+    }
+    #[cfg(not(feature = "books"))]
+    if let Some(extension) = args.file.as_deref().and_then(Path::extension)
+        && ["epub", "md", "markdown", "html", "htm", "xhtml"]
+            .iter()
+            .any(|e| extension.eq_ignore_ascii_case(e))
+    {
+        let problem = format!(".{} needs a build with the feature `books`", extension.display());
+        return Err(UsageError(format!("--file: {problem}")).into());
     }
     input::read(&args.text, args.file.as_deref())
 }

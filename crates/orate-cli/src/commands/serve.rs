@@ -1,6 +1,6 @@
 //! `orate serve`: a speech server.
 
-use crate::args::{EngineArgs, ModelArgs, PlaceArgs};
+use crate::args::{EngineArgs, ModelArgs, PlaceArgs, within};
 use crate::failure::UsageError;
 use crate::print;
 use anyhow::Context;
@@ -80,12 +80,16 @@ pub struct Args {
         long,
         value_name = "N",
         env = "ORATE_SERVE_STREAMS",
-        value_parser = clap::value_parser!(u16).range(1..=256)
+        allow_negative_numbers = true,
+        value_parser = within(1..=256_u16)
     )]
     streams: Option<u16>,
 
-    /// Requests that may wait for each model; further ones get 503
-    #[arg(long, value_name = "N", default_value_t = 64, env = "ORATE_SERVE_QUEUE")]
+    /// Requests that may wait for each model, 0 for none; further ones get 503
+    #[arg(long, value_name = "N", default_value_t = 64, env = "ORATE_SERVE_QUEUE",
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_usize)
+    )]
     queue: usize,
 
     /// Most seconds that a request waits
@@ -94,7 +98,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 30,
         env = "ORATE_SERVE_QUEUE_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_u64)
     )]
     queue_timeout: u64,
 
@@ -104,7 +110,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 600,
         env = "ORATE_SERVE_REQUEST_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=1_000_000_u64)
     )]
     request_timeout: u64,
 
@@ -114,7 +122,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 30,
         env = "ORATE_SERVE_STALL_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=1_000_000_u64)
     )]
     stall_timeout: u64,
 
@@ -124,7 +134,9 @@ pub struct Args {
         value_name = "SECONDS",
         default_value_t = 30,
         env = "ORATE_SERVE_DRAIN_TIMEOUT",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_u64)
     )]
     drain_timeout: u64,
 
@@ -134,7 +146,9 @@ pub struct Args {
         value_name = "N",
         default_value_t = 1024,
         env = "ORATE_SERVE_CONNECTIONS",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=65_536_usize)
     )]
     connections: usize,
 
@@ -144,7 +158,9 @@ pub struct Args {
         value_name = "N",
         default_value_t = 20_000,
         env = "ORATE_SERVE_MAX_INPUT_CHARS",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=100_000_000_usize)
     )]
     max_input_chars: usize,
 
@@ -201,7 +217,10 @@ struct Access {
     open_lists: bool,
 
     /// Most requests of a key that run or wait [default: no limit]
-    #[arg(long, value_name = "N", env = "ORATE_SERVE_MAX_PER_KEY", hide_short_help = true)]
+    #[arg(long, value_name = "N", env = "ORATE_SERVE_MAX_PER_KEY", hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(1..=1_000_000_usize)
+    )]
     max_per_key: Option<usize>,
 
     /// Further host name that requests to a loopback address may have; may be repeated
@@ -239,11 +258,13 @@ struct Voices {
         value_name = "N",
         default_value_t = 1000,
         env = "ORATE_SERVE_MAX_VOICES",
-        hide_short_help = true
+        hide_short_help = true,
+        allow_negative_numbers = true,
+        value_parser = within(0..=1_000_000_usize)
     )]
     max_voices: usize,
 
-    /// Alias of a voice, such as alloy=F2; may be repeated
+    /// Alias of a voice, a kept one or a mix, such as alloy=F2; may be repeated
     #[arg(
         long,
         value_name = "NAME=VOICE",
@@ -465,7 +486,6 @@ async fn serve(
     is_ready: impl FnOnce(&Server) + Send + 'static,
     end: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let aliases = settings.aliases.clone();
     let server = Server::new(settings);
     if let Some(address) = &args.wyoming {
         let listener = bind("--wyoming", address).await?;
@@ -486,8 +506,10 @@ async fn serve(
             Ok(served)
         };
         let models = models.into_iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
-        check_aliases(&aliases, &models)?;
-        Ok::<_, anyhow::Error>(loading.set_models(models)?)
+        loading.set_models(models).map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidInput => UsageError(format!("--alias {e}")).into(),
+            _ => anyhow::Error::from(e),
+        })
     });
     let (ended, mut failed) = oneshot::channel();
     let ready = server.clone();
@@ -511,18 +533,6 @@ async fn serve(
         let _ = std::fs::remove_file(path);
     }
     failure.map_or(Ok(()), Err)
-}
-
-/// Refuses an alias of a voice that no model has.
-fn check_aliases(aliases: &[(String, String)], models: &[Served]) -> Result<(), UsageError> {
-    let own = || models.iter().flat_map(|model| model.engine.voices()).map(|voice| voice.name.as_str());
-    match aliases.iter().find(|(_, voice)| !own().any(|name| name.eq_ignore_ascii_case(voice))) {
-        None => Ok(()),
-        Some((name, voice)) => {
-            let known = own().collect::<Vec<_>>().join(", ");
-            Err(UsageError(format!("--alias {name}={voice}: no model has this voice; there are: {known}")))
-        }
-    }
 }
 
 /// Speaks a text and compiles plans for as many callers as are served.
@@ -563,8 +573,8 @@ impl Args {
                            lines, --no-auth serves without keys";
             return Err(UsageError(format!("--api-key-file {name}: {problem}")).into());
         }
-        check_address("--listen", &self.listen)?;
-        self.wyoming.iter().try_for_each(|address| check_address("--wyoming", address))?;
+        check_address("--listen", &self.listen, ", or unix:PATH")?;
+        self.wyoming.iter().try_for_each(|address| check_address("--wyoming", address, ""))?;
         let &Place { is_local, is_file, .. } = place;
         if !is_local && keys.is_empty() && !self.access.no_auth {
             let problem = "other machines can reach it, and there are no keys; give --api-key-file FILE \
@@ -584,6 +594,10 @@ impl Args {
             let problem = "write each origin as pages have it, such as https://example.org";
             return Err(UsageError(format!("--cors-origin {origin}: {problem}")).into());
         }
+        if let Some(host) = self.access.allow_host.iter().find(|host| !is_host(host)) {
+            let problem = "write a host name, without scheme, port and path, such as speech.example.org";
+            return Err(UsageError(format!("--allow-host {host}: {problem}")).into());
+        }
         let own = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
         let hosts = own.into_iter().chain(self.access.allow_host.iter().cloned()).collect();
         let seconds = Duration::from_secs;
@@ -592,10 +606,9 @@ impl Args {
             queue_timeout: seconds(self.queue_timeout),
             stall_timeout: seconds(self.stall_timeout),
             request_timeout: seconds(self.request_timeout),
-            connections: self.connections.clamp(1, 1 << 16),
+            connections: self.connections,
             max_input_chars: self.max_input_chars,
             open_lists: self.access.open_lists,
-            open_metrics: is_local,
             keys,
             max_per_key: self.access.max_per_key,
             hosts: (is_local && !is_file).then_some(hosts),
@@ -684,14 +697,26 @@ fn id_of(path: &Path) -> String {
     name.unwrap_or_default().to_string_lossy().to_lowercase().replace(' ', "-")
 }
 
-/// Refuses what is no address with a port.
-fn check_address(option: &str, address: &str) -> Result<(), UsageError> {
+/// Whether requests can have this name in `Host`, without the port: a name, or an address, that of IPv6 in
+/// brackets.
+fn is_host(name: &str) -> bool {
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)),
+    }
+}
+
+/// Refuses what is no address with a port, nor the path of a socket. `or_path` says that there may be one, or
+/// is empty.
+fn check_address(option: &str, address: &str, or_path: &str) -> Result<(), UsageError> {
     let has_port =
         address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if has_port || address.strip_prefix("unix:").is_some_and(|path| !path.is_empty()) {
+    let has_path = address.strip_prefix("unix:").is_some_and(|path| !path.is_empty());
+    if (has_path && !or_path.is_empty()) || (has_port && !address.starts_with("unix:")) {
         return Ok(());
     }
-    Err(UsageError(format!("{option} {address}: write an address and a port, such as 127.0.0.1:8880")))
+    let problem = format!("write an address and a port, such as 127.0.0.1:8880{or_path}");
+    Err(UsageError(format!("{option} {address}: {problem}")))
 }
 
 /// Where a server listens, as far as access depends on it.
@@ -758,8 +783,14 @@ async fn open(address: &str) -> anyhow::Result<(Listener, String)> {
             {
                 std::fs::remove_file(path)?;
             }
-            let listener = tokio::net::UnixListener::bind(path)
-                .with_context(|| format!("--listen {address}: cannot listen there"))?;
+            let listener = tokio::net::UnixListener::bind(path).map_err(|e| {
+                let advice = match e.kind() {
+                    std::io::ErrorKind::AddrInUse => "; a server or a file is there: choose another path",
+                    std::io::ErrorKind::NotFound => "; create its folder first",
+                    _ => "",
+                };
+                anyhow::Error::from(e).context(format!("--listen {address}: cannot listen there{advice}"))
+            })?;
             return Ok((Listener::Unix(listener), address.to_owned()));
         }
         #[cfg(not(unix))]

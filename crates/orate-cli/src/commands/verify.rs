@@ -1,8 +1,8 @@
 //! `orate verify`: compares a model with goldens.
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, within};
 use crate::engine_report::{engine_json, note_warnings, with};
-use crate::failure::{Rejected, UsageError};
+use crate::failure::Rejected;
 use crate::print;
 use orate_tools::verify::{self, Limit, Report, VerifyOptions};
 use serde_json::json;
@@ -25,7 +25,7 @@ pub struct Args {
     goldens: PathBuf,
 
     /// Largest error that passes, instead of the model's limit
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = within(0.0..=1e9_f64))]
     tolerance: Option<f64>,
 
     /// Run only this case; may be repeated
@@ -46,9 +46,6 @@ pub struct Args {
 
 /// Compares and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    if let Some(x) = args.tolerance.filter(|x| !(x.is_finite() && *x >= 0.0)) {
-        return Err(UsageError(format!("--tolerance is {x}; it must be 0 or more")).into());
-    }
     let engine = args.engine.open_to_compare()?;
     let options = VerifyOptions {
         cases: args.case.clone(),

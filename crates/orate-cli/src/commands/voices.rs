@@ -3,7 +3,7 @@
 use crate::args::{EngineArgs, ModelArgs};
 use crate::delivery::{clone_voice, note_transcript};
 use crate::engine_report::note_warnings;
-use crate::failure::UsageError;
+use crate::failure::{UsageError, with_flags};
 use crate::own_options::{family_of, fits};
 use crate::print;
 use orate::{ClonedVoice, Engine, VoiceStore};
@@ -47,7 +47,7 @@ enum Action {
 /// Make a voice from a recording and keep it
 #[derive(Debug, clap::Args)]
 struct AddArgs {
-    /// Name to keep it under: letters, digits, `-` and `_`
+    /// Name to keep it under: 1 to 48 letters, digits, `-` and `_`
     name: String,
 
     /// The recording: wav, flac, mp3, ogg or m4a; `-` is standard input
@@ -109,7 +109,8 @@ fn list(args: &Args) -> anyhow::Result<()> {
         return print::json(&json!({ "model": engine.model_name(), "voices": voices, "kept": kept }));
     }
     if voices.is_empty() && kept.is_empty() {
-        print::note(&format!("{} {}", engine.model_name(), engine.facts().without_voices));
+        let problem = with_flags(engine.facts().without_voices);
+        print::note(&format!("{} {problem}", engine.model_name()));
     }
     let own = |v: &orate::VoiceInfo| {
         let default = if v.is_default { " (default)" } else { "" };

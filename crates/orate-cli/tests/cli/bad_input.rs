@@ -10,7 +10,7 @@ fn texts_without_sound() {
         ("", &["nothing to say", "at least one letter"]),
         (" \n\t ", &["nothing to say"]),
         ("...!?", &["nothing to say"]),
-        ("😀🎉", &[]), // no characters, or none that this voice can say
+        ("😀🎉", &["nothing to say"]), // whether characters that the voice does not know are left out or not
         ("漢字", &["`字` (U+5B57)", "`漢` (U+6F22)", "--skip-unknown"]),
     ];
     for (text, parts) in cases {
@@ -54,29 +54,30 @@ fn text_files_that_cannot_be_read() {
 #[test]
 fn options_out_of_range() {
     let folder = Folder::new();
-    let cases: [(&[&str], &[&str]); 24] = [
-        (&["--steps", "0"], &["steps is 0", "1 to 100"]),
-        (&["--steps", "101"], &["steps is 101", "1 to 100"]),
+    let cases: [(&[&str], &[&str]); 25] = [
+        (&["--steps", "0"], &["--steps is 0", "1 to 100"]),
+        (&["--steps", "101"], &["--steps is 101", "1 to 100"]),
         (&["--steps", "-3"], &["-3", "--steps"]),
         (&["--steps", "many"], &["many", "--steps"]),
-        (&["--speed", "0"], &["speed is 0", "0.7 to 2"]),
-        (&["--speed", "-1"], &["speed is -1", "0.7 to 2"]),
-        (&["--speed", "NaN"], &["speed is NaN", "0.7 to 2"]),
-        (&["--speed", "inf"], &["speed is inf", "0.7 to 2"]),
-        (&["--speed", "100"], &["speed is 100", "0.7 to 2"]),
-        (&["--silence", "-1"], &["silence is -1", "0 to 10"]),
-        (&["--silence", "NaN"], &["silence is NaN", "0 to 10"]),
-        (&["--seed", "-1"], &["-1", "--seed"]),
-        (&["--lang", "xx"], &["language is xx", "English (`en`) only"]),
+        (&["--speed", "0"], &["--speed is 0", "0.7 to 2"]),
+        (&["--speed", "-1"], &["--speed is -1", "0.7 to 2"]),
+        (&["--speed", "NaN"], &["--speed is NaN", "0.7 to 2"]),
+        (&["--speed", "inf"], &["--speed is inf", "0.7 to 2"]),
+        (&["--speed", "100"], &["--speed is 100", "0.7 to 2"]),
+        (&["--silence", "-1"], &["'-1' for '--silence", "choose 0 to 10"]),
+        (&["--silence", "NaN"], &["--silence", "choose 0 to 10"]),
+        (&["--seed", "-1"], &["--seed", "choose 0 to 18446744073709551615"]),
+        (&["--seed", "18446744073709551616"], &["--seed", "choose 0 to 18446744073709551615"]),
+        (&["--lang", "xx"], &["--lang is xx", "English (`en`) only"]),
         (&["--voice", "bob"], &["unknown voice `bob`", "this model has: default"]),
         (&["--voice", "default:x"], &["`x` is not a weight", "F1:0.7+M2:0.3"]),
-        (&["--threads", "0"], &["--threads", "1..=1024"]),
+        (&["--threads", "0"], &["--threads", "choose 1 to 1024"]),
         (&["--device", "abacus"], &["--device", "`abacus`", "auto, cpu"]),
         (&["--isa", "mmx"], &["--isa", "`mmx`", "portable"]),
         (&["--format", "aiff"], &["--format", "wav16"]),
         (&["--kv", "q4_0"], &["--kv", "`q4_0`", "f32, f16, bf16, q8_0, auto"]),
-        (&["--kv", "f16"], &["kv is f16", "keep no keys and values"]),
-        (&["--precision-allow", "vocoder.*"], &["`vocoder.*`", "no weight of this model", "--tensors"]),
+        (&["--kv", "f16"], &["--kv is f16", "keep no keys and values"]),
+        (&["--precision-allow", "vocoder.*"], &["--precision-allow is `vocoder.*`", "--tensors"]),
         (&["--precision", "f16", "--precision-deny", "talker.*"], &["`talker.*`", "no weight of this model"]),
         (&["--reference", "a.wav"], &["a Supertonic model", "cannot clone a voice"]),
     ];
@@ -97,7 +98,7 @@ fn languages_and_voices_that_a_model_does_not_have() {
     let first = tiny(1);
     folder
         .orate(&["say", "Bonjour.", "--lang", "fr", "--model", first.to_str().unwrap()])
-        .fails(2, &["language is fr", "Supertonic 1 speaks English"]);
+        .fails(2, &["--lang is fr", "Supertonic 1 speaks English"]);
     say(&["--voice", "F9"]).fails(2, &["unknown voice `F9`", "F1, M1"]);
     say(&["--voice", "F1:0+M1:0"]).fails(2, &["weights sum to 0"]);
     say(&["--voice", "none.json"]).fails(1, &["none.json", "No such file"]);
@@ -111,11 +112,13 @@ fn languages_and_voices_that_a_model_does_not_have() {
 fn models_that_are_not_there_or_damaged() {
     let folder = Folder::new();
     let say = |model: &str| folder.orate(&["say", "Hello.", "-o", "a.wav", "--model", model]);
-    say("none").fails(1, &["none: no such file or folder", "--model"]);
+    say("none").fails(1, &["none: no such file or folder; give a model folder"]);
     std::fs::create_dir(folder.path("empty")).unwrap();
     say("empty").fails(1, &["empty: not a model folder", "Supertonic", "Qwen3-TTS"]);
     folder.write("text.gguf", "not a voice");
-    say("text.gguf").fails(1, &["text.gguf", "GGUF"]);
+    say("text.gguf").fails(1, &["text.gguf", "GGUF", "damaged or cut short, download or copy it again"]);
+    #[cfg(unix)]
+    say("/dev/null").fails(1, &["/dev/null: a device or pipe; give a model folder"]);
 
     for file in [
         "duration_predictor.onnx",
@@ -282,8 +285,8 @@ fn options_of_other_models() {
     write_random_qwen3_tts("voice_design", &folder.path("design"), 1).unwrap();
     let say = |more: &[&str]| folder.orate(&[&["say", "Hello.", "-o", "a.wav"], more].concat());
     say(&["--retries", "1"])
-        .fails(2, &["`retries` is not an option of Supertonic models (Qwen3-TTS and Chatterbox have it)"]);
-    for (option, name) in [("--skip-unknown", "`skip_unknown`"), ("--no-trim", "`trim`")] {
+        .fails(2, &["`--retries` is not an option of Supertonic models (Qwen3-TTS and Chatterbox have it)"]);
+    for (option, name) in [("--skip-unknown", "`--skip-unknown`"), ("--no-trim", "`--no-trim`")] {
         say(&["--model", "design", option]).fails(2, &[name, "is not an option of Qwen3-TTS models"]);
     }
     say(&["--weights", "foo"]).fails(2, &["no precision `foo`", "q4_0, stored, auto"]);

@@ -48,9 +48,9 @@ fn every_command_knows_a_new_family() {
     let wrong = hum(&folder, &["say", "Hi", "--model", "model", "--volume", "2", "-o", "b.wav"]);
     wrong.fails(2, &["volume is 2; choose 0 to 1"]);
     let wrong = hum(&folder, &["say", "Hi", "--volume", "1", "-o", "b.wav", "--device", "cpu"]);
-    wrong.fails(2, &["`volume` is not an option of Supertonic models (Hum has it)"]);
+    wrong.fails(2, &["`--volume` is not an option of Supertonic models (Hum has it)"]);
     let wrong = hum(&folder, &["say", "Hi", "--model", "model", "--speed", "1", "-o", "b.wav"]);
-    wrong.fails(2, &["`speed` is not an option of Hum models (Supertonic has it)"]);
+    wrong.fails(2, &["`--speed` is not an option of Hum models (Supertonic has it)"]);
 }
 
 /// A recording of half a second at 16 kHz.

@@ -382,7 +382,7 @@ fn a_picture_can_be_drawn() {
 fn a_file_is_replaced_only_by_a_complete_one() {
     let folder = Folder::new();
     folder.write("a.wav", "old");
-    folder.orate(&["say", "Hello.", "-o", "a.wav", "--speed", "9"]).fails(2, &["speed is 9"]);
+    folder.orate(&["say", "Hello.", "-o", "a.wav", "--speed", "9"]).fails(2, &["--speed is 9"]);
     assert_eq!(folder.read("a.wav"), b"old");
     folder.orate(&["say", "Hello.", "-o", "a.wav"]).ok();
     assert!(folder.read("a.wav").starts_with(b"RIFF"));

@@ -22,11 +22,18 @@ fn wrong_options_are_named() {
         (&["--listen", "127.0.0.1:x"], "an address and a port"),
         (&["--listen", "8880"], "an address and a port"),
         (&["--wyoming", "here"], "an address and a port"),
-        (&["--listen", "unix:"], "an address and a port"),
+        (&["--listen", "unix:"], "an address and a port, such as 127.0.0.1:8880, or unix:PATH"),
+        (&["--wyoming", "unix:/tmp/x"], "an address and a port"),
+        (&["--allow-host", "a b/"], "--allow-host a b/: write a host name, without scheme, port and path"),
+        (&["--allow-host", "https://example.org"], "write a host name"),
+        (&["--allow-host", "example.org:8080"], "write a host name"),
         (&["--cors-origin", "*"], "such as https://example.org"),
         (&["--cors-origin", "example.org"], "such as https://example.org"),
         (&["--alias", "alloy"], "NAME=VOICE"),
-        (&["--listen", "127.0.0.1:0", "--device", "cpu", "--alias", "a=B"], "no model has this voice"),
+        (
+            &["--listen", "127.0.0.1:0", "--device", "cpu", "--alias", "a=B"],
+            "--alias a=B: orate-default has no",
+        ),
         (&["--new-key", "a b"], "letters"),
         (&["--model", "a/b c!"], "PATH=NAME"),
         (&["--model", "x=a", "--model", "y=a"], "two models are called a"),
@@ -34,7 +41,7 @@ fn wrong_options_are_named() {
         (&["--model", "x=a", "--codec", "c.gguf=b"], "--codec c.gguf: no model is called b"),
         (&["--model", "x=a", "--codec", "c=a", "--codec", "d=a"], "--codec d: the model has another codec"),
         (&["--model", "x=a", "--codec", "c=a", "--codec", "d"], "--codec d: the model has another codec"),
-        (&["--listen", "127.0.0.1:0", "--codec", "c.gguf"], "name the first with --model"),
+        (&["--listen", "127.0.0.1:0", "--codec", "c.gguf"], "name the first as the model"),
     ] {
         let stderr = refused(&[&["serve"], args].concat());
         assert!(stderr.contains(words), "{args:?}: {stderr}");
@@ -44,6 +51,11 @@ fn wrong_options_are_named() {
     let run = Folder::new().orate(&["serve", "--listen", &taken]);
     assert!(run.stderr.contains("another server is there"), "{}", run.stderr);
     let folder = Folder::new();
+    #[cfg(unix)]
+    {
+        let run = folder.orate(&["serve", "--listen", "unix:none/orate.sock"]);
+        assert!(run.stderr.contains("unix:none/orate.sock: cannot listen there; create"), "{}", run.stderr);
+    }
     let run = folder.orate(&["serve", "--api-key-file", "none.txt"]);
     assert!(run.stderr.contains("--api-key-file none.txt: cannot read it"), "{}", run.stderr);
     let keys = folder.write("keys.txt", "ada:123");
@@ -259,9 +271,14 @@ fn a_server_answers_and_ends_in_order() {
     assert!(sound.starts_with(b"HTTP/1.1 200 OK") && has(&sound, "WAVEfmt"));
     // Texts are neither in the metrics nor in the log.
     assert!(!server.get("/metrics").contains("Secret"));
+    // A client that leaves is seen in the log.
+    let mut left = server.speak(&long_request());
+    left.read_exact(&mut [0; 1000]).expect("audio");
+    drop(left);
     server.signal("-TERM");
     assert!(server.child.wait().expect("it ends").success());
     let log = server.log.take().expect("a thread").join().expect("no panic");
+    assert!(log.iter().any(|line| line.contains("code=\"client\"")), "{log:?}");
     assert!(
         log.iter().any(|line| line.contains("POST /v1/audio/speech") && line.contains("status=200")),
         "{log:?}"
@@ -282,6 +299,19 @@ fn a_model_in_one_file_is_served() {
     let mut sound = vec![];
     server.speak(body).read_to_end(&mut sound).expect("it answers");
     assert!(sound.starts_with(b"HTTP/1.1 200 OK") && has(&sound, "WAVEfmt"));
+}
+
+/// Keys are needed on loopback too: a proxy may be in front.
+#[test]
+fn metrics_need_a_key_if_there_are_keys() {
+    let folder = Folder::new();
+    let line = folder.orate(&["serve", "--new-key", "ada"]).ok();
+    let keys = folder.write("keys.txt", line.text());
+    let keys = ["--api-key-file", keys.to_str().expect("UTF-8"), "--allow-host", "speech.example.org"];
+    let server = Server::start(&folder, &tiny(2), &keys);
+    let metrics = server.get("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 401 "), "{metrics}");
+    assert!(server.get("/ready").starts_with("HTTP/1.1 200 "));
 }
 
 /// The second file is elsewhere.
@@ -344,6 +374,11 @@ fn a_client_that_reads_nothing_does_not_hold_up_the_end() {
     assert!(server.child.wait().expect("it ends").success());
     let seconds = begun.elapsed().as_secs_f64();
     assert!((0.9..10.0).contains(&seconds), "{seconds} s");
+    // What was cut is seen in the log.
+    let log = server.log.take().expect("a thread").join().expect("no panic");
+    let has = |words: &[&str]| log.iter().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(has(&["shutting down; 1 requests have up to 1 s to end"]), "{log:?}");
+    assert!(has(&["POST /v1/audio/speech", "code=\"draining\""]), "{log:?}");
 }
 
 #[test]

@@ -656,7 +656,14 @@ fn offline_asks_nobody() {
 #[test]
 fn a_hub_that_is_not_there_is_named() {
     let cache = folder();
-    let error = pull_as(&settings("http://127.0.0.1:9", cache.path()), &mut go_on).unwrap_err();
+    let mut waits = 0;
+    let mut count = |event: &Event<'_>| {
+        waits += usize::from(matches!(event, Event::Waiting { .. }));
+        ControlFlow::Continue(())
+    };
+    let error = pull_as(&settings("http://127.0.0.1:9", cache.path()), &mut count).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(error.to_string().contains("127.0.0.1:9"), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("127.0.0.1:9") && message.contains("is there a network?"), "{message}");
+    assert_eq!(waits, 0, "it tries again");
 }

@@ -509,24 +509,24 @@ fn beside(main: &Part, wanted: Role) -> Result<Part, ModelError> {
         0 => Err(match (damaged, alien) {
             (Some(damaged), _) => main.wrong(format!(
                 "the file of its {0} is missing, or is the one beside it that cannot be read ({damaged}); \
-                 replace it, or name the {0} with --codec",
+                 replace it, or name the {0} as `codec`",
                 wanted.name()
             )),
             (None, Some((what, name))) => main.wrong(format!(
                 "the file of its {0} is missing; {name} beside it is the {what}, and files of llama.cpp go \
-                 together only; name the {0} of another engine with --codec",
+                 together only; name the {0} of another engine as `codec`",
                 wanted.name()
             )),
             (None, None) => ModelError::Incomplete {
                 family: family_name(main.layout.family),
                 path: main.path.clone(),
                 files: vec![format!("the file of its {}", wanted.name())],
-                advice: "put that GGUF file beside it, or name it with --codec, if the command has it",
+                advice: "put that GGUF file beside it, or name it as `codec`",
             },
         }),
         1 => found.remove(0).whole(),
         _ => Err(main.wrong(format!(
-            "several files beside it hold a {}: {}; name one with --codec",
+            "several files beside it hold a {}: {}; name one as `codec`",
             wanted.name(),
             names(&found)
         ))),

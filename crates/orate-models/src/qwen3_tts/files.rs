@@ -175,7 +175,7 @@ pub(super) fn facts(files: &Files, kv: CacheFormat) -> Facts {
             Some(Variant::Base) => {
                 "has no voices of its own, and none that fits it is kept; `orate voices add` makes one"
             }
-            Some(_) => "has no voices; describe one with --instruct when speaking",
+            Some(_) => "has no voices; describe one with `instruct` when speaking",
         },
         loudness: None,
         texts_at_once: Pacing::SHARED_THREADS.batch,

@@ -227,9 +227,7 @@ fn check_variant(c: &Config, r: &Request<'_>) -> Result<(), ModelError> {
         (Variant::Base, Speaker::XVector(_) | Speaker::InContext { .. })
         | (Variant::CustomVoice, Speaker::Named(_))
         | (Variant::VoiceDesign, Speaker::Described | Speaker::GoingOn { .. }) => Ok(()),
-        (Variant::Base, _) => {
-            problem("it has no speakers of its own; give it reference audio (`orate say --reference FILE`)")
-        }
+        (Variant::Base, _) => problem("it has no speakers of its own; give it reference audio"),
         (Variant::CustomVoice, _) => problem("name one of its speakers"),
         (Variant::VoiceDesign, _) => problem("it has no speakers; describe the voice in an instruction"),
     }

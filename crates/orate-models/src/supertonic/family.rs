@@ -96,7 +96,7 @@ impl ModelFiles for Files {
             origin: self.origin.clone(),
             sample_rate: self.config.sample_rate,
             voices: self.voice_names().map(info).collect(),
-            without_voices: "has no voices; name a voice file with --voice FILE.json when speaking",
+            without_voices: "has no voices; name a voice file (.json) when speaking",
             loudness: self.version.is_none().then_some(OWN_LOUDNESS),
             texts_at_once: 1,
             kv: None,

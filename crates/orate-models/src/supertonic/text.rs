@@ -78,7 +78,8 @@ impl Files {
         let unknown = if own.skip_unknown == Some(true) { Unknown::Skip } else { Unknown::Refuse };
         if unknown == Unknown::Refuse {
             let characters = self.indexer.unsupported(&text);
-            if !characters.is_empty() {
+            // Without letters nothing is left to say if these are skipped.
+            if !characters.is_empty() && is_speakable(&text) {
                 return Err(TextError::Unsupported { characters }.into());
             }
         }
@@ -94,10 +95,8 @@ impl Files {
 
     /// Voices of this project know letters and a few marks. Everything else is written out first.
     fn own_pieces(&self, text: &Traced, language: Option<&str>, own: &Own) -> Result<Vec<Piece>, ModelError> {
-        english_only(
-            language,
-            "this voice speaks English (`en`) only; use an official model folder with --model",
-        )?;
+        let allowed = "this voice speaks English (`en`) only; choose another model for other languages";
+        english_only(language, allowed)?;
         let knows = |c: char| self.indexer.knows(c);
         let max_chars = self.config.max_chars.unwrap_or(MAX_CHARS);
         let cut = |text: &str| -> Result<Vec<Traced>, TextError> {
@@ -115,6 +114,7 @@ impl Files {
             Err(TextError::Unsupported { characters }) if own.skip_unknown == Some(true) => {
                 cut(&Traced::filtered(text, |c| !characters.contains(&c)).after(text))?
             }
+            Err(TextError::Unsupported { .. }) if !is_speakable(text) => return Ok(vec![]),
             other => other?,
         };
         // One sentence at a time, as in training. Given two, the duration predictor allows too little time.

@@ -17,7 +17,7 @@ fn with(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
 async fn keys_open_what_is_closed() {
     let [key, line] = Keys::generate("ada").expect("random numbers");
     let keys = Keys::parse(&line).expect("a line");
-    let router = server(Settings { keys: keys.clone(), open_metrics: false, ..Settings::default() }).router();
+    let router = server(Settings { keys: keys.clone(), ..Settings::default() }).router();
     for path in ["/v1/models", "/v1/audio/voices", "/metrics", "/v1/nothing"] {
         assert_eq!(get(&router, path).await.error().1, "invalid_api_key", "{path}");
     }

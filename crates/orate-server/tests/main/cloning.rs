@@ -17,6 +17,12 @@ const SPEECH: &str = "/v1/audio/speech";
 
 /// A server with the built-in voice and `base`, which clones. It keeps voices in `folder`.
 fn router(folder: &Path) -> Router {
+    server(folder, &[]).expect("threads").router()
+}
+
+/// The same server with aliases.
+fn server(folder: &Path, aliases: &[(&str, &str)]) -> std::io::Result<Server> {
+    let aliases = aliases.iter().map(|(alias, voice)| ((*alias).to_owned(), (*voice).to_owned())).collect();
     let model = folder.join("base");
     write_random_qwen3_tts("base", &model, 1).expect("a model");
     let options = EngineOptions {
@@ -27,10 +33,10 @@ fn router(folder: &Path) -> Router {
     };
     let base = Engine::with_options(options).expect("a whole model");
     let voices = Some(VoiceStore::new(folder.join("voices")));
-    let server = Server::new(Settings { voices, quiet: true, ..Settings::default() });
+    let server = Server::new(Settings { voices, aliases, quiet: true, ..Settings::default() });
     let served = |id: &str, engine| Served { id: id.to_owned(), engine, streams: Some(1) };
-    server.set_models(vec![served("orate-default", super::engine()), served("base", base)]).expect("threads");
-    server.router()
+    server.set_models(vec![served("orate-default", super::engine()), served("base", base)])?;
+    Ok(server)
 }
 
 fn recording() -> Vec<u8> {
@@ -113,6 +119,28 @@ async fn aliases_are_listed_where_they_work() {
     assert_eq!(listed("base", "alias").await, [""; 0]);
     assert_eq!(speak("ada").await.status, 200);
     assert!(message(&speak("alloy").await).ends_with("it has: ada"));
+}
+
+#[tokio::test]
+async fn aliases_may_be_of_kept_voices_and_mixes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fields = [("name", &b"ada"[..]), ("audio_sample", &recording())];
+    assert_eq!(upload(&router(folder.path()), &fields).await.status, 200);
+    let own = super::engine().voices()[0].name.clone();
+    let mix = format!("{own}:0.5+{own}:0.5");
+    let router = server(folder.path(), &[("Anna", "ada"), ("both", &mix)]).expect("voices").router();
+    for (model, voice, status) in
+        [("base", "anna", 200), ("orate-default", "both", 200), ("base", "both", 400)]
+    {
+        let mut body = json!({ "model": model, "voice": voice, "input": "Hi.", "response_format": "pcm" });
+        if model == "base" {
+            body["max_frames"] = 2.into();
+        }
+        assert_eq!(post(&router, SPEECH, &body).await.status, status, "{voice} of {model}");
+    }
+    let refused = server(folder.path(), &[("Anna", "eve")]).expect_err("no such voice").to_string();
+    assert!(refused.starts_with("Anna=eve: orate-default has no voice `eve`"), "{refused}");
+    assert!(refused.ends_with("base has no voice `eve`; it has: ada"), "{refused}");
 }
 
 /// A kept voice of another family hides no alias.

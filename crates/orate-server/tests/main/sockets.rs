@@ -4,7 +4,7 @@ use super::{engine, post, server};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::{SinkExt as _, StreamExt as _};
-use orate::Options;
+use orate::{Options, VoiceStore};
 use orate_audio::to_pcm16;
 use orate_server::{Keys, Listener, Server, Settings, serve};
 use serde_json::{Value, json};
@@ -266,7 +266,9 @@ async fn answer(stream: &mut (impl AsyncBufRead + Unpin)) -> (String, String) {
 /// Where a body is refused, its client gets the answer, and knows whether the connection goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_go_on_after_a_body_that_is_refused_or_say_that_they_end() {
-    let (address, _end) = listening(&server(Settings::default())).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = Settings { voices: Some(VoiceStore::new(folder.path())), ..Settings::default() };
+    let (address, _end) = listening(&server(settings)).await;
     let open = || async { BufReader::new(TcpStream::connect(address).await.expect("a connection")) };
     let json = "content-type: application/json\r\n";
     let begin = |more: &str, length: usize| {
@@ -300,6 +302,14 @@ async fn connections_go_on_after_a_body_that_is_refused_or_say_that_they_end() {
     assert!(head.starts_with("http/1.1 413 ") && body.contains("too_large"), "{head}");
     assert!(head.contains("connection: close"), "{head}");
     assert_eq!(stream.read_to_end(&mut vec![]).await.expect("it ends"), 0);
+    // So is one with a form.
+    let mut stream = open().await;
+    let form = "content-type: multipart/form-data; boundary=B\r\nexpect: 100-continue\r\n";
+    let waits = begin(form, 11 << 20).replacen("/v1/audio/speech", "/v1/audio/voices", 1);
+    stream.get_mut().write_all(waits.as_bytes()).await.expect("is open");
+    let (head, body) = answer(&mut stream).await;
+    assert!(head.starts_with("http/1.1 413 ") && body.contains("too_large"), "{head}");
+    assert!(head.contains("connection: close"), "{head}");
     // More than the server discards is not waited for.
     let mut stream = open().await;
     stream.get_mut().write_all(begin("", 17 << 20).as_bytes()).await.expect("is open");

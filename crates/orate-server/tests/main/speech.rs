@@ -251,7 +251,11 @@ async fn wrong_requests_are_named() {
     }
     for (more, want) in cases {
         let shown = more.to_string().chars().take(60).collect::<String>();
-        assert_eq!(post(&router, SPEECH, &request(more)).await.error(), want, "{shown}");
+        let answer = post(&router, SPEECH, &request(more)).await;
+        assert_eq!(answer.error(), want, "{shown}");
+        // Clients have no command line.
+        let text = String::from_utf8(answer.bytes).expect("text");
+        assert!(!text.contains("--"), "{shown}: {text}");
     }
     let no_json = Request::post(SPEECH).body(Body::from("{}")).expect("a request");
     assert_eq!(send(&router, no_json).await.error(), (415, "unsupported_media_type".to_owned(), None));

@@ -88,6 +88,8 @@ fn a_toy_family_converts() {
         refused(Options { language: Some("en".to_owned()), ..raw() }),
         "language is en; a recording is converted in the language that it has; leave it out"
     );
+    let auto = samples(&Options { language: Some("auto".to_owned()), ..raw() });
+    assert_eq!(auto.expect("converts"), usual);
     assert_eq!(
         refused(raw().set("tempo", 2)),
         "`tempo` is not an option of voice conversion with Hum models"

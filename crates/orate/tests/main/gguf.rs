@@ -197,7 +197,7 @@ fn broken_variants_say_what_is_wrong() {
     let moved = away.path().join("anything.gguf");
     std::fs::rename(out.path().join("codec.gguf"), &moved).expect("the same disk");
     let talker = out.path().join("talker.gguf");
-    assert!(refused(&talker).contains("--codec"), "{}", refused(&talker));
+    assert!(refused(&talker).contains("`codec`"), "{}", refused(&talker));
     let model = open_with(&talker, Some(moved.clone())).expect("the named codec");
     assert!(fact(&model, "second file").contains("anything.gguf"));
     let e = open_with(&talker, Some(talker.clone())).expect_err("no codec").to_string();
@@ -206,7 +206,7 @@ fn broken_variants_say_what_is_wrong() {
         std::fs::copy(&moved, out.path().join(name)).expect("room");
     }
     let e = refused(&talker);
-    assert!(e.contains("a-1.gguf") && e.contains("--codec"), "{e}");
+    assert!(e.contains("a-1.gguf") && e.contains("`codec`"), "{e}");
     let e = open_with(folder.path(), Some(moved)).expect_err("needs none").to_string();
     assert!(e.contains("needs no second file"), "{e}");
 }
@@ -253,9 +253,9 @@ fn wrong_files_are_explained() {
         (
             &[("a.gguf", talker.clone()), ("b.gguf", half(&codec))],
             "a.gguf",
-            &["b.gguf", "cut short", "--codec"],
+            &["b.gguf", "cut short", "`codec`"],
         ),
-        (&[("a.gguf", talker.clone())], "", &["Qwen3-TTS", "lacks the file of its codec", "--codec"]),
+        (&[("a.gguf", talker.clone())], "", &["Qwen3-TTS", "lacks the file of its codec", "`codec`"]),
         (&[("a.gguf", b"text".repeat(9))], "a.gguf", &["does not begin with"]),
         (&[("a.gguf", header(9))], "a.gguf", &["GGUF version 9", "2 or 3"]),
         (&[("a.gguf", header(3_u32.swap_bytes()))], "a.gguf", &["big-endian"]),

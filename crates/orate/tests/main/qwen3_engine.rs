@@ -414,7 +414,7 @@ fn a_damaged_codec_is_an_error_and_not_silence() {
         let options = options(3).set("codec_beside", codec_beside);
         let error = engine.speak("Hello there.", &options).expect_err("no sound");
         assert_eq!(error.kind(), ErrorKind::InvalidModel, "{error}");
-        for words in ["no sound for frame 0", "speech_tokenizer undamaged", "--weights f32"] {
+        for words in ["no sound for frame 0", "speech_tokenizer undamaged", "try f32"] {
             assert!(error.to_string().contains(words), "no `{words}` in: {error}");
         }
     }

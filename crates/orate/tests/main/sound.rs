@@ -239,4 +239,14 @@ fn pauses_and_gains_of_changed_scripts_are_checked() {
     }
     let most = spoken(&|segment| (segment.pause_after, segment.gain_db) = (10.0, -96.0)).expect("spoken");
     assert!(most > 20 * 24_000, "{most} samples");
+    // Segments without sound add their pauses up.
+    let with_silence = |count: usize| {
+        let mut script = Script::tagged("One. [pause:10s] Two.").expect("is right");
+        let silent = orate::Segment { text: orate::Traced::default(), ..script.segments[0].clone() };
+        script.segments.splice(1..1, vec![silent; count]);
+        engine.stream_script(&script, &options, &engine.own_cast(&options)).map(drop)
+    };
+    let e = with_silence(60).expect_err("too long").to_string();
+    assert_eq!(e, "sum of pauses is 610; choose at most 600 seconds between two texts");
+    with_silence(59).expect("long enough");
 }

@@ -200,7 +200,7 @@ fn assemble(
     let s3gen = s3gen.map_err(|e| main.wrong(e))?;
     if talking.is_some() && s3gen.estimator.is_meanflow != variant.is_fast() {
         let problem = format!(
-            "it is a T3 of {NAME} {}, and the S3Gen is of another model; name the right one with --codec",
+            "it is a T3 of {NAME} {}, and the S3Gen is of another model; name the right one as `codec`",
             variant.name()
         );
         return Err(main.wrong(problem));
