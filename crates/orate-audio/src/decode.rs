@@ -1,4 +1,4 @@
-//! Reads audio of all common kinds: WAV, FLAC, MP3, Ogg Vorbis, and AAC in MP4.
+//! Reads audio of all common kinds: WAV, FLAC, MP3, Vorbis and Opus in Ogg, and AAC in MP4.
 //!
 //! The content determines the kind of a file; its extension is only a hint. Several channels are averaged to
 //! one.
@@ -53,7 +53,8 @@ impl Limits {
 ///
 /// [`AudioError::OpenAudio`] if the file is missing, a folder, a device or larger than 4 GiB,
 /// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::CutShort`] if it ends
-/// before the length that its header states (MP3 and Ogg state none, and are read as far as they go),
+/// before the length that its header states or inside a page of Opus (MP3 and Vorbis state none, and are read as
+/// far as they go),
 /// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
@@ -95,10 +96,8 @@ fn decode_safely(
 ) -> Result<Waveform> {
     // Decoders panic on some damaged files, such as a WAV file with 65,535 channels in a build with overflow
     // checks.
-    catch_unwind(AssertUnwindSafe(|| decode(path, source, limits))).unwrap_or_else(|_| {
-        let source = "the decoder failed on damaged data".into();
-        Err(AudioError::ReadAudio { path: path.to_owned(), source })
-    })
+    catch_unwind(AssertUnwindSafe(|| decode(path, source, limits)))
+        .unwrap_or_else(|_| Err(recording_error(path, "the decoder failed on damaged data".into())))
 }
 
 fn decode(
@@ -106,13 +105,16 @@ fn decode(
     source: impl FnOnce() -> io::Result<Box<dyn MediaSource>>,
     limits: Limits,
 ) -> Result<Waveform> {
-    let begun = Instant::now();
-    let failed = |source: Cause| AudioError::ReadAudio { path: path.to_owned(), source };
+    let mut recording = Recording::new(path, limits);
+    let failed = |source: Cause| recording_error(path, source);
+    let (is_opus, source) = source().and_then(opus_in_ogg).map_err(|error| failed(error.into()))?;
+    if is_opus {
+        return decode_opus(source, recording);
+    }
     let mut hint = Hint::new();
     if let Some(ending) = path.extension().and_then(|e| e.to_str()) {
         hint.with_extension(ending);
     }
-    let source = source().map_err(|error| failed(error.into()))?;
     let stream = MediaSourceStream::new(source, Default::default());
     let mut format = symphonia::default::get_probe()
         .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
@@ -131,7 +133,6 @@ fn decode(
         }
         error => failed(error.into()),
     };
-    let mut waveform = Waveform::default();
     let mut interleaved = Vec::new();
     loop {
         let packet = match format.next_packet() {
@@ -143,35 +144,107 @@ fn decode(
         };
         let decoded = decoder.decode(&packet).map_err(broken)?;
         let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
+        decoded.copy_to_vec_interleaved(&mut interleaved);
+        recording.add(rate, channels, &interleaved)?;
+    }
+    Ok(recording.waveform)
+}
+
+/// Whether a stream is Opus in Ogg, and the stream from its beginning. The first page of such a stream has one
+/// packet, which begins so.
+fn opus_in_ogg(mut source: Box<dyn MediaSource>) -> io::Result<(bool, Box<dyn MediaSource>)> {
+    let mut first = vec![];
+    source.by_ref().take(64).read_to_end(&mut first)?;
+    let is_opus = first.starts_with(b"OggS") && first.windows(8).any(|bytes| bytes == b"OpusHead");
+    if source.is_seekable() {
+        source.rewind()?;
+        return Ok((is_opus, source));
+    }
+    Ok((is_opus, Box::new(ReadOnlySource::new(Cursor::new(first).chain(source)))))
+}
+
+#[cfg(not(feature = "opus"))]
+fn decode_opus(_: Box<dyn MediaSource>, recording: Recording<'_>) -> Result<Waveform> {
+    Err(recording_error(recording.path, "Opus is read with the feature `opus` only".into()))
+}
+
+/// Decodes Opus in Ogg to 48 kHz. A recording whose last page is not marked as the last is read as far as it
+/// goes; one that ends inside of a page is cut short.
+#[cfg(feature = "opus")]
+fn decode_opus(source: Box<dyn MediaSource>, mut recording: Recording<'_>) -> Result<Waveform> {
+    use opus_pure::{Error, MAX_PACKET_SAMPLES, OggOpusReader, OggPacket, Trim};
+
+    const RATE: u32 = 48_000;
+    let path = recording.path;
+    let failed = |error: Error| match error {
+        Error::InvalidStream(why) if why.starts_with("stream ends") => {
+            AudioError::CutShort { path: path.to_owned() }
+        }
+        error => recording_error(path, error.into()),
+    };
+    let mut reader = OggOpusReader::new(source).map_err(failed)?;
+    let channels = usize::from(reader.head().channel_count);
+    if channels > 2 {
+        let problem = format!("it has {channels} channels; of Opus, 2 are the most");
+        return Err(recording_error(path, problem.into()));
+    }
+    let mut decoder = reader.head().decoder(RATE as i32).map_err(failed)?;
+    let mut trim = Trim::new(reader.head(), RATE as i32, channels).map_err(failed)?;
+    let (mut packet, mut block) = (OggPacket::default(), vec![0.0; MAX_PACKET_SAMPLES * channels]);
+    while reader.read_packet_into(&mut packet).map_err(failed)? {
+        let count = decoder.decode(&packet.data, MAX_PACKET_SAMPLES, &mut block).map_err(failed)?;
+        recording.add(RATE, channels, trim.keep(&packet, &block[..count * channels]))?;
+    }
+    Ok(recording.waveform)
+}
+
+fn recording_error(path: &Path, source: Cause) -> AudioError {
+    AudioError::ReadAudio { path: path.to_owned(), source }
+}
+
+/// What is decoded of a recording so far.
+struct Recording<'a> {
+    path: &'a Path,
+    limits: Limits,
+    begun: Instant,
+    waveform: Waveform,
+}
+
+impl<'a> Recording<'a> {
+    fn new(path: &'a Path, limits: Limits) -> Self {
+        Recording { path, limits, begun: Instant::now(), waveform: Waveform::default() }
+    }
+
+    /// Adds the mean of all channels.
+    fn add(&mut self, rate: u32, channels: usize, interleaved: &[f32]) -> Result<()> {
+        let failed = |source: Cause| recording_error(self.path, source);
         check_sample_rate(rate).map_err(|error| failed(error.into()))?;
-        let problem = match limits {
+        let before = self.waveform.sample_rate;
+        let problem = match self.limits {
             l if rate > l.sample_rate => format!("it has {rate} Hz; {} are the most", l.sample_rate),
             l if channels > l.channels => format!("it has {channels} channels; {} are the most", l.channels),
-            l if begun.elapsed() > l.time => format!("decoding it took more than {:?}", l.time),
+            l if self.begun.elapsed() > l.time => format!("decoding it took more than {:?}", l.time),
+            _ if channels == 0 => "it has no channels".to_owned(),
+            _ if before != 0 && before != rate => {
+                format!("its sample rate changes from {before} to {rate} Hz")
+            }
             _ => String::new(),
         };
         if !problem.is_empty() {
             return Err(failed(problem.into()));
         }
-        if waveform.sample_rate != 0 && waveform.sample_rate != rate {
-            let problem = format!("its sample rate changes from {} to {rate} Hz", waveform.sample_rate);
-            return Err(failed(problem.into()));
-        }
-        waveform.sample_rate = rate;
-        decoded.copy_to_vec_interleaved(&mut interleaved);
+        self.waveform.sample_rate = rate;
+        let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
         match channels {
-            0 => return Err(failed("it has no channels".into())),
-            1 => waveform.samples.extend_from_slice(&interleaved),
-            n => {
-                let mean = |frame: &[f32]| frame.iter().sum::<f32>() / n as f32;
-                waveform.samples.extend(interleaved.chunks_exact(n).map(mean));
-            }
+            1 => self.waveform.samples.extend_from_slice(interleaved),
+            n => self.waveform.samples.extend(interleaved.chunks_exact(n).map(mean)),
         }
-        if waveform.duration_s() > limits.seconds {
-            return Err(AudioError::TooLong { what: shown(path).to_string(), limit_s: limits.seconds });
+        if self.waveform.duration_s() > self.limits.seconds {
+            let (what, limit_s) = (shown(self.path).to_string(), self.limits.seconds);
+            return Err(AudioError::TooLong { what, limit_s });
         }
+        Ok(())
     }
-    Ok(waveform)
 }
 
 /// Opens a file or pipe. Devices are refused, as they may never end.
@@ -297,6 +370,54 @@ mod tests {
                 let error = cut.unwrap_err().to_string();
                 assert!(error.contains(&format!("{name}: this recording is cut short")), "{error}");
             }
+        }
+    }
+
+    /// A tone of one or two channels, of which the second is silent, as Opus in Ogg.
+    #[cfg(feature = "opus")]
+    fn opus(channels: usize, tone: &[f32]) -> Vec<u8> {
+        use opus_pure::{Application, MAX_PACKET_BYTES, OggOpusWriter, OpusEncoder, OpusHead};
+        let mut encoder = OpusEncoder::new(48_000, channels, Application::Audio).unwrap();
+        encoder.bitrate_bps = 96_000;
+        let mut writer = OggOpusWriter::new(vec![], OpusHead::for_encoder(&encoder, 48_000)).unwrap();
+        let mut packet = vec![0; MAX_PACKET_BYTES];
+        for block in tone.chunks_exact(960) {
+            let all: Vec<f32> = block.iter().flat_map(|x| [*x, 0.0].into_iter().take(channels)).collect();
+            let size = encoder.encode(&all, 960, &mut packet).unwrap();
+            writer.write_packet(&packet[..size]).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[cfg(feature = "opus")]
+    #[test]
+    fn opus_in_ogg_is_read() {
+        let tone: Vec<f32> = (0..48_000).map(|i| (i as f32 * 0.03).sin() * 0.3).collect();
+        for channels in [1, 2] {
+            let bytes = opus(channels, &tone);
+            for read in [
+                read_audio_bytes("a.ogg", bytes.clone(), 60.0),
+                // The extension is only a hint, and a pipe cannot go back.
+                read_audio_from("a.wav", Cursor::new(bytes.clone()), 60.0),
+            ] {
+                let read = read.unwrap();
+                assert_eq!(read.sample_rate, 48_000);
+                // What the encoder delays is left out at the beginning; it is not told where the tone ends.
+                let samples = &read.samples;
+                assert!((47_000..=48_000).contains(&samples.len()), "{}", samples.len());
+                let gain = channels as f32;
+                let n = samples.len() - 960;
+                let error: f32 = (960..n).map(|i| (gain * samples[i] - tone[i]).powi(2)).sum();
+                let power: f32 = tone[960..n].iter().map(|x| x * x).sum();
+                assert!(error < 0.02 * power, "{channels} channels: {}", error / power);
+            }
+            let cut = bytes[..bytes.len() * 2 / 3].to_vec();
+            let error = read_audio_bytes("a.opus", cut, 60.0).unwrap_err().to_string();
+            assert!(error.contains("a.opus: this recording is cut short"), "{error}");
+            let mut damaged = bytes;
+            let middle = damaged.len() / 2;
+            damaged[middle] ^= 1;
+            assert!(matches!(read_audio_bytes("a.opus", damaged, 60.0), Err(AudioError::ReadAudio { .. })));
         }
     }
 

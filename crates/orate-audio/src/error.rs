@@ -114,7 +114,7 @@ pub enum AudioError {
 
     /// An audio file could not be read.
     #[error(
-        "{}: cannot read this as audio. Use a complete file of WAV, FLAC, MP3, Ogg Vorbis or AAC in MP4; convert \
+        "{}: cannot read this as audio. Use a complete file of WAV, FLAC, MP3, Vorbis or Opus in Ogg, or AAC in MP4; convert \
          other kinds first.",
         shown(path)
     )]
@@ -126,9 +126,9 @@ pub enum AudioError {
         source: Cause,
     },
 
-    /// A recording ends before the length that its header states.
+    /// A recording ends before the length that its header states, or inside a page of Opus.
     #[error(
-        "{}: this recording is cut short: it ends before the length that its header states. Copy or \
+        "{}: this recording is cut short: its end is missing. Copy or \
          download it again, or convert what is there, for example with `ffmpeg -i FILE whole.wav`.",
         shown(path)
     )]

@@ -234,7 +234,7 @@ fn what_is_not_audio_is_refused_by_name() {
         let message = refused(&path);
         let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
         assert!(message.contains(name), "{message}");
-        assert!(message.contains("WAV, FLAC, MP3, Ogg Vorbis or AAC"), "{message}");
+        assert!(message.contains("WAV, FLAC, MP3, Vorbis or Opus in Ogg, or AAC"), "{message}");
     }
     let long = Waveform { samples: vec![0.1; 8000 * 600], sample_rate: 8000 };
     let path = folder.path().join("long.flac");

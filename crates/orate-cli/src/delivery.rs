@@ -75,7 +75,7 @@ pub struct VoiceArgs {
     #[arg(long, short, value_name = "VOICE")]
     pub voice: Option<String>,
 
-    /// Clone the voice of this recording, in models that clone: wav, flac, mp3, ogg, m4a
+    /// Clone the voice of this recording, in models that clone: wav, flac, mp3, ogg, opus, m4a
     ///
     /// `-` reads it from standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "voice")]

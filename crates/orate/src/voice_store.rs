@@ -83,9 +83,8 @@ impl VoiceStore {
         for entry in entries {
             let path = entry.map_err(|e| failed(&self.folder, e))?.path();
             let name = path.file_stem().and_then(|name| name.to_str());
-            if let Some(name) =
-                name.filter(|name| path.extension() == Some(EXTENSION.as_ref()) && is_name(name))
-            {
+            let is_voice = path.extension() == Some(EXTENSION.as_ref()) && !path.is_dir();
+            if let Some(name) = name.filter(|name| is_voice && is_name(name)) {
                 names.push(name.to_owned());
             }
         }
@@ -103,6 +102,7 @@ impl VoiceStore {
             Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Err(self.unknown(name))
             }
+            Err(_) if path.is_dir() => Err(self.unknown(name)),
             voice => {
                 let damaged = |e| Error::DamagedVoice { name: name.to_owned(), source: Box::new(e) };
                 Ok(Arc::new(voice.map_err(damaged)?))
@@ -319,6 +319,19 @@ mod tests {
         file(".new-xYz123", 70);
         store.save("ada", &voice(1.0), false).expect("kept");
         assert!(!folder.path().join(".new-xYz123").exists());
+    }
+
+    #[test]
+    fn folders_are_no_voices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = VoiceStore::new(folder.path());
+        std::fs::create_dir(folder.path().join("d.safetensors")).expect("writable");
+        assert_eq!(store.names().expect("none"), Vec::<String>::new());
+        assert!(matches!(store.load("d"), Err(Error::UnknownKeptVoice { .. })));
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("writable");
+        let error = VoiceStore::new(&file).save("ada", &voice(1.0), false).expect_err("not a folder");
+        assert!(error.to_string().contains(VOICE_FOLDER_VARIABLE), "{error}");
     }
 
     #[test]

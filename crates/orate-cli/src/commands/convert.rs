@@ -21,7 +21,7 @@ Examples:
 DIR is a Chatterbox model. The source may last an hour; what it says, and when, stays the same. \
 An existing file is replaced when the new one is complete; no partial file remains.")]
 pub struct Args {
-    /// Recording of up to an hour: wav, flac, mp3, ogg, m4a; `-` is standard input
+    /// Recording of up to an hour: wav, flac, mp3, ogg, opus, m4a; `-` is standard input
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
 

@@ -1,12 +1,12 @@
 //! `orate inspect`: contents of a model, weight file or voice file.
 
-use crate::args::PrecisionArgs;
+use crate::args::{PrecisionArgs, Wish};
 use crate::engine_report::probes_json;
 use crate::failure::UsageError;
 use crate::model_path;
 use crate::own_options::families;
 use crate::print;
-use orate::{DeviceChoice, Precision};
+use orate::{CacheChoice, DeviceChoice, Precision};
 use orate_tools::inspect::{self, Inspection, Look, Sum};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -64,8 +64,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(path) if named => inspect::file(path, &look)?,
         path => inspect::model(path.as_deref(), &look)?,
     };
-    if args.device.is_some() && !found.is_model {
-        let problem = format!("--device is for models, and {} is a single file; leave it out", found.path);
+    let given = [
+        ("--device", args.device.is_some()),
+        ("--codec", args.codec.is_some()),
+        ("--precision", !matches!(args.precision.precision, Wish::Stored)),
+        ("--kv", !matches!(kv, CacheChoice::Auto)),
+    ];
+    if let Some((flag, _)) = given.into_iter().find(|(_, is)| *is && !found.is_model) {
+        let problem = format!("{flag} is for models, and {} is a single file; leave it out", found.path);
         return Err(UsageError(problem).into());
     }
     if args.json {

@@ -49,11 +49,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             format!("--calibrate changes q4_0, q4_k, q5_k and q6_k only, not {format}; leave it out");
         return Err(UsageError(problem).into());
     }
+    // What reads the file goes by its content, but people and other programs by its name.
+    if args.output.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("gguf")) {
+        let name = args.output.with_extension("gguf");
+        let problem = format!("the file is GGUF; name it {}", print::visible(&name.display().to_string()));
+        return Err(UsageError(problem).into());
+    }
     let model = model_path(&args.model)?;
     let text = args.calibrate.clone().map(|path| ("the text", path));
     let inputs: Vec<_> = [("the model", model.clone())].into_iter().chain(text).collect();
     outputs::check("-o", &args.output, &inputs)?;
     let text = args.calibrate.as_deref().map(|path| input::read(&[], Some(path))).transpose()?;
+    if let (Some(path), Some("")) = (&args.calibrate, text.as_deref().map(str::trim)) {
+        let problem = format!("--calibrate: {} has no text", print::visible(&path.display().to_string()));
+        return Err(UsageError(problem).into());
+    }
     let Report { bytes, types, files, calibrated } =
         quantize::quantize(families(), &model, args.weights, text.as_deref(), &args.output)?;
     if args.json {

@@ -50,7 +50,7 @@ struct AddArgs {
     /// Name to keep it under: 1 to 48 letters, digits, `-` and `_`
     name: String,
 
-    /// The recording: wav, flac, mp3, ogg or m4a; `-` is standard input
+    /// The recording: wav, flac, mp3, ogg, opus or m4a; `-` is standard input
     #[arg(long, value_name = "FILE")]
     reference: PathBuf,
 

@@ -180,6 +180,8 @@ fn a_model_in_one_file_is_pulled_and_speaks() {
     };
     calibrate("q8_0", "a.txt").fails(2, &["--calibrate changes q4_0", "not q8_0", "leave it out"]);
     calibrate("q4_0", "a.txt").fails(1, &["a.txt: cannot open the text file"]);
+    folder.write("a.txt", b" \n");
+    calibrate("q4_0", "a.txt").fails(2, &["--calibrate: a.txt has no text"]);
     folder.write("a.txt", b"Hi.");
     assert!(calibrate("q4_0", "a.txt").ok().json()["calibrated_tensors"].as_u64() > Some(4));
     say("d.gguf", "d.wav");
@@ -187,6 +189,7 @@ fn a_model_in_one_file_is_pulled_and_speaks() {
     let run = folder.orate(&[&args[..], &["d.gguf"]].concat()).ok();
     assert!(run.text().contains("\n  calibrated: ") && run.text().ends_with(" tensors\n"), "{}", run.text());
     folder.orate(&[&args[..], &["-"]].concat()).fails(2, &["-o -: ", "name a file"]);
+    folder.orate(&[&args[..], &["e.safetensors"]].concat()).fails(2, &["the file is GGUF; name it e.gguf"]);
     assert!(!folder.path("-").exists());
 }
 

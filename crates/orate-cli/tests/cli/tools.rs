@@ -243,8 +243,11 @@ fn qwen3_models_are_inspected() {
     }
     folder.orate(&["inspect", "base", "--device", "tpu"]).fails(2, &["tpu", "auto, cpu, gpu, cuda"]);
     folder.orate(&["inspect", "base", "--device", "cuda:1000"]).fails(1, &["cuda"]);
-    let file = ["inspect", "base/model.safetensors", "--device", "cpu"];
-    folder.orate(&file).fails(2, &["--device is for models", "model.safetensors", "leave it out"]);
+    for [flag, value] in [["--device", "cpu"], ["--codec", "base"], ["--precision", "f16"], ["--kv", "f16"]] {
+        let file = ["inspect", "base/model.safetensors", flag, value];
+        let problem = format!("{flag} is for models");
+        folder.orate(&file).fails(2, &[&problem, "model.safetensors", "leave it out"]);
+    }
     let run = folder.orate(&["inspect", "base"]).ok();
     for part in
         ["speaker_encoder", "codec_encoder", "talker", "code_predictor", "codec_decoder", "bf16", "f32"]
