@@ -209,11 +209,11 @@ fn what_is_no_voice_is_refused() {
     for (voice, words) in [
         ("empty", "too few for a header"),
         ("noise", "the header should have"),
-        ("folder", "not a file"),
         ("model", "model.safetensors"),
     ] {
         say(voice).fails(1, &[voice, words]);
     }
+    say("folder").fails(2, &["no voice `folder` is kept"]);
     say("narrow").fails(2, &["does not fit this model", "7 values"]);
     let run = folder.orate(&["voices"]).ok();
     assert_eq!(run.text().lines().count(), 2, "{}", run.text());
@@ -222,7 +222,8 @@ fn what_is_no_voice_is_refused() {
         "{}",
         run.text()
     );
-    assert_eq!(run.stderr.lines().count(), 4, "each damaged file is named: {}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 3, "each damaged file is named: {}", run.stderr);
+    assert!(!run.stderr.contains("folder.safetensors"), "{}", run.stderr);
     let run = folder.orate(&["voices", "--model", "base"]).ok();
     assert_eq!(run.text(), "", "it does not fit");
     folder.orate(&["voices", "remove", "noise"]).ok();
