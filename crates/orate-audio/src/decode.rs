@@ -53,9 +53,8 @@ impl Limits {
 ///
 /// [`AudioError::OpenAudio`] if the file is missing, a folder, a device or larger than 4 GiB,
 /// [`AudioError::ReadAudio`] if it is damaged or of an unknown kind, [`AudioError::CutShort`] if it ends
-/// before the length that its header states or inside a page of Opus (MP3 and Vorbis state none, and are read as
-/// far as they go),
-/// [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
+/// before the length that its header states or inside a page of Opus (MP3 and Vorbis state no length, and are
+/// read as far as they go), [`AudioError::TooLong`] as soon as more than `max_seconds` have been decoded.
 pub fn read_audio(path: impl AsRef<Path>, max_seconds: f64) -> Result<Waveform> {
     let path = path.as_ref();
     let file = open(path).map_err(|source| AudioError::OpenAudio { path: path.to_owned(), source })?;
@@ -150,8 +149,8 @@ fn decode(
     Ok(recording.waveform)
 }
 
-/// Whether a stream is Opus in Ogg, and the stream from its beginning. The first page of such a stream has one
-/// packet, which begins so.
+/// Whether a stream is Opus in Ogg, and the stream from its beginning. The first page of such a stream has
+/// one packet, which begins so.
 fn opus_in_ogg(mut source: Box<dyn MediaSource>) -> io::Result<(bool, Box<dyn MediaSource>)> {
     let mut first = vec![];
     source.by_ref().take(64).read_to_end(&mut first)?;
