@@ -95,7 +95,7 @@ def test_failures_to_start_are_errors(engine):
             orate.Server(engine, port=int(server.url.rsplit(":", 1)[1]))
     with pytest.raises(orate.InputError, match="no keys"):
         orate.Server(engine, host="0.0.0.0", port=0)
-    with pytest.raises(orate.InputError, match="no model has this voice"):
+    with pytest.raises(orate.InputError, match="alloy=F9: .* has no voice `F9`"):
         orate.Server(engine, port=0, alias="alloy=F9")
     with pytest.raises(TypeError, match=r"Server\(\) got .* 'no_aut'; did you mean no_auth"):
         orate.Server(engine, no_aut=True)
