@@ -246,10 +246,14 @@ impl Plan {
     pub fn compile_with(mut graph: Graph, target: &dyn Target, passes: &[passes::Pass]) -> Result<Plan> {
         passes.iter().for_each(|(_, run)| run(&mut graph));
         memory::keep_old_states(&mut graph);
+        let fusions = target.fusions();
+        if let Some(dtype) = fusions.scratch {
+            graph.store_scratch_as(dtype);
+        }
         let rounding_of = |op: &Op, inputs: &[&ValueInfo], output: &ValueInfo, fused: &Fused| {
             target.rounding(op, inputs, output, fused)
         };
-        let draft = fusion::draft(&graph, &target.fusions(), &rounding_of);
+        let draft = fusion::draft(&graph, &fusions, &rounding_of);
         let memory = memory::plan(&draft);
         let views = draft.view_nodes().cloned().collect();
         let values = || (0..graph.values.len()).map(|i| Value(i as u32));

@@ -8,7 +8,7 @@ use super::of_run;
 use super::work::{Pointer, Work};
 use crate::driver::Facts;
 use crate::kernels::{ATTENTION_OUTPUT, ATTENTION_OUTPUT_PROGRAM, WARPGROUP_ARCH, product_program};
-use orate_graph::{AttendedOutputs, Pattern, Plan, Precision, PrecisionPolicy};
+use orate_graph::{AttendedOutputs, DType, Pattern, Plan, Precision, PrecisionPolicy};
 
 /// Format of weights, keys and values.
 const PRECISION: Precision = Precision::Bf16;
@@ -23,8 +23,16 @@ const MOST_ROWS: usize = ROWS * ATTENTION_OUTPUT.len();
 
 /// Which attention is one launch with the next matmul. Fewer rows are chains.
 pub(super) fn sizes(policy: &PrecisionPolicy, facts: &Facts) -> Option<AttendedOutputs> {
-    let can = facts.arch == WARPGROUP_ARCH && policy.precision == PRECISION;
-    can.then_some(AttendedOutputs { rows: [3, MOST_ROWS], keys: KEYS, heads: HEADS })
+    is_able(policy, facts).then_some(AttendedOutputs { rows: [3, MOST_ROWS], keys: KEYS, heads: HEADS })
+}
+
+/// The type of caches that live as long as a run, which are that short.
+pub(super) fn scratch(policy: &PrecisionPolicy, facts: &Facts) -> Option<DType> {
+    is_able(policy, facts).then_some(DType::BF16)
+}
+
+fn is_able(policy: &PrecisionPolicy, facts: &Facts) -> bool {
+    facts.arch == WARPGROUP_ARCH && policy.precision == PRECISION
 }
 
 /// Leaves matmuls to the attention before them.
@@ -80,7 +88,7 @@ fn joined(attention: &Work, matmul: &Work) -> Option<Work> {
 mod tests {
     use super::*;
     use crate::lower::tests::works_of;
-    use orate_graph::DType;
+    use orate_graph::{Activation, AttentionMask, BufferKind, First, Graph, Op, Rows};
     use orate_testing::{DECODERS, decoder};
 
     #[test]
@@ -101,5 +109,33 @@ mod tests {
         }
         assert_eq!(functions(bf16, [0, 16, 16], DType::F32), [""; 0]);
         assert_eq!(functions(Precision::F16, [0, 16, 16], DType::F16), [""; 0]);
+    }
+
+    #[test]
+    fn caches_of_a_run_that_only_attention_reads_are_bf16() {
+        let stored = |precision, is_read: bool| {
+            let mut g = Graph::new("run");
+            let x = g.input("x", DType::F32, [3, 1, 128]).expect("declares");
+            let q = g.concat(&[x, x], 2).expect("builds");
+            let [keys, values] = ["keys", "values"].map(|name| {
+                let cache = g.scratch(name, DType::F32, [3, 16, 128]).expect("declares");
+                g.write_rows(cache, x, Rows::From(0)).expect("builds")
+            });
+            let mask = AttentionMask::Cached(First::Const(0));
+            let (relative, bias, follows_weights) = (None, false, false);
+            let op = Op::Attention { heads: 2, scale: 1.0, mask, relative, bias, follows_weights };
+            let y = g.attention(op, q, keys, values, None).expect("builds");
+            g.output("y", y).expect("declares");
+            if is_read {
+                let also = g.activate(keys, Activation::Relu).expect("builds");
+                g.output("also", also).expect("declares");
+            }
+            let (plan, _) = works_of(g, precision);
+            let buffers = plan.buffers().iter().filter(|b| b.kind == BufferKind::Scratch);
+            buffers.map(|b| b.dtype).collect::<Vec<_>>()
+        };
+        assert_eq!(stored(Precision::Bf16, false), [DType::BF16; 2]);
+        assert_eq!(stored(Precision::Bf16, true), [DType::F32, DType::BF16], "another op reads the keys");
+        assert_eq!(stored(Precision::F16, false), [DType::F32; 2]);
     }
 }

@@ -87,6 +87,7 @@ pub(crate) fn fusions(policy: &PrecisionPolicy, facts: &Facts) -> Fusions {
         followed_residuals: followed::sizes(policy, facts),
         attended_outputs: attended::sizes(policy, facts),
         draws: true,
+        scratch: attended::scratch(policy, facts),
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Fusions {
     pub attended_outputs: Option<AttendedOutputs>,
     /// Draws can read the rows of a table that they select, and add them to others, in one launch, likewise.
     pub draws: bool,
+    /// The type of 16 bits in which caches are stored that live as long as a run, in place of f32.
+    pub scratch: Option<DType>,
 }
 
 /// Matmuls of many rows by several weights that a target runs as one.

@@ -226,6 +226,23 @@ impl Graph {
         self.named(name, dtype, shape.into(), BufferKind::Scratch)
     }
 
+    /// Stores caches of f32 that live as long as a run in another type, if only attention reads them and only
+    /// [`Graph::write_rows`] writes them.
+    pub(crate) fn store_scratch_as(&mut self, dtype: DType) {
+        for (i, buffer) in self.buffers.iter_mut().enumerate() {
+            let is_own = |v: &Value| self.values[v.index()].buffer == Some(i);
+            let allows = |node: &Node| {
+                matches!(node.op, Op::WriteRows { .. } | Op::Attention { .. })
+                    || !node.inputs.iter().any(is_own)
+            };
+            let is_scratch = buffer.kind == BufferKind::Scratch && buffer.dtype == DType::F32;
+            if is_scratch && self.nodes.iter().all(allows) {
+                buffer.dtype = dtype;
+                self.values.iter_mut().filter(|v| v.buffer == Some(i)).for_each(|v| v.dtype = dtype);
+            }
+        }
+    }
+
     fn named(&mut self, name: &str, dtype: DType, shape: Shape, kind: BufferKind) -> Result<Value> {
         let b = self.declare(name, dtype, shape.clone(), kind)?;
         let v = self.value(dtype, shape, Some(b));

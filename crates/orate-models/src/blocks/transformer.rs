@@ -2,7 +2,7 @@
 
 use super::scope::Scope;
 use orate_graph::{
-    Activation, AttentionMask, BufferKind, CacheFormat, Graph, GraphError, Op, Rows, Value, Weight,
+    Activation, AttentionMask, CacheFormat, DType, Graph, GraphError, Op, Rows, Value, Weight,
 };
 
 /// Keys and values of the layers of a decoder, `[B, capacity, Hkv·Dh]` each.
@@ -12,8 +12,8 @@ use orate_graph::{
 pub struct Cache(Vec<[Value; 2]>);
 
 impl Cache {
-    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`: a [`BufferKind::Cache`], or a
-    /// [`BufferKind::Scratch`] if rows live as long as a run.
+    /// Declares the caches `<name>.keys.<layer>` and `<name>.values.<layer>`, of rows that outlive a run in
+    /// `format`. Without one they live as long as a run, in f32.
     ///
     /// # Errors
     /// The graph has buffers of these names.
@@ -22,11 +22,11 @@ impl Cache {
         name: &str,
         layers: usize,
         shape: [usize; 3],
-        (format, kind): (CacheFormat, BufferKind),
+        format: Option<CacheFormat>,
     ) -> Result<Cache, GraphError> {
-        let mut declare = |name: String| match kind {
-            BufferKind::Scratch => g.scratch(&name, format.dtype(), shape),
-            _ => g.cache(&name, format.dtype(), shape),
+        let mut declare = |name: String| match format {
+            Some(format) => g.cache(&name, format.dtype(), shape),
+            None => g.scratch(&name, DType::F32, shape),
         };
         let layer = |i| Ok([declare(format!("{name}.keys.{i}"))?, declare(format!("{name}.values.{i}"))?]);
         (0..layers).map(layer).collect::<Result<_, GraphError>>().map(Cache)

@@ -22,8 +22,8 @@ use super::config::{ALIGNED_HEADS, Backbone, END_OF_SPEECH, SPEAKER, START_OF_SP
 use crate::blocks::{Attention, Cache, Scope};
 use crate::decoding::{CODES, FRAME, GIVEN, LAST, POSITION, ROWS, SEED, SHARED};
 use orate_graph::{
-    AttentionMask, BufferKind, CacheFormat, DType, Draw, Factor, Graph, GraphError, Op, Rows,
-    SAMPLE_SETTINGS, SampleRules, Value,
+    AttentionMask, CacheFormat, DType, Draw, Factor, Graph, GraphError, Op, Rows, SAMPLE_SETTINGS,
+    SampleRules, Value,
 };
 
 type Result<T> = std::result::Result<T, GraphError>;
@@ -78,7 +78,7 @@ pub struct CacheSizes {
 const LEAST_SHARED: usize = 4;
 
 fn cache(g: &mut Graph, c: &T3Config, s: CacheSizes) -> Result<Cache> {
-    Cache::declare(g, "t3", c.layers, [s.batch * c.lanes(), s.capacity, c.width], (s.kv, BufferKind::Cache))
+    Cache::declare(g, "t3", c.layers, [s.batch * c.lanes(), s.capacity, c.width], Some(s.kv))
 }
 
 /// The layers, and queries and keys `[B · L, T, 3 · Dh]` of the heads that the guard watches.

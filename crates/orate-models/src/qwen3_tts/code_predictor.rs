@@ -15,7 +15,7 @@
 use super::config::{TalkerConfig, TransformerConfig};
 use super::transformer;
 use crate::blocks::Scope;
-use orate_graph::{BufferKind, CacheFormat, Draw, Graph, GraphError, Op, Rows, SampleRules, Value};
+use orate_graph::{Draw, Graph, GraphError, Op, Rows, SampleRules, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -37,18 +37,13 @@ pub fn build(
     hidden: Value,
     first: Value,
     from: Codes,
-    kv: CacheFormat,
 ) -> Result<(Vec<Value>, Value)> {
     let w = Scope::new("talker.code_predictor");
     let p = &c.code_predictor_config;
     let (d, own) = (c.transformer.hidden_size, p.transformer.hidden_size);
     let batch = g.shape(hidden).dims()[0];
-    // Other formats would save little of a cache this short. With this one, CUDA attends and multiplies the
-    // result in one launch.
-    let kv = if kv == CacheFormat::Bf16 { kv } else { CacheFormat::F32 };
-    let sizes = [batch, p.num_code_groups];
-    let format = (kv, BufferKind::Scratch);
-    let mut cache = transformer::declare_cache(g, "predictor", &p.transformer, sizes, format)?;
+    let mut cache =
+        transformer::declare_cache(g, "predictor", &p.transformer, [batch, p.num_code_groups], None)?;
     let mut rows = g.concat(&[hidden, first], 1)?;
     let positions = positions(g, &p.transformer, p.num_code_groups)?;
     let mut at = 0;

@@ -15,7 +15,7 @@ use super::config::{CONTROL_IDS, TalkerConfig};
 use super::talker::{self, CacheSizes, HIDDEN, LOGITS};
 use super::transformer;
 use crate::decoding::{FEED, POSITION, SEED};
-use orate_graph::{BufferKind, ControlIds, DType, Draw, Graph, GraphError, Op, SampleRules};
+use orate_graph::{ControlIds, DType, Draw, Graph, GraphError, Op, SampleRules};
 
 pub use crate::decoding::{CODES, FRAME, GIVEN};
 
@@ -75,7 +75,7 @@ fn frame(
 
     let hidden = g.state(HIDDEN, DType::F32, [batch, 1, d])?;
     let first = talker::codec_rows(g, c, code)?; // [B, 1, D]
-    let (predicted, sum) = code_predictor::build(g, c, hidden, first, others, s.kv)?;
+    let (predicted, sum) = code_predictor::build(g, c, hidden, first, others)?;
     let codes: Vec<_> = [code].into_iter().chain(predicted).collect();
     let codes = g.concat(&codes, 1)?;
     g.output(CODES, codes)?;
@@ -84,13 +84,8 @@ fn frame(
     let row = g.add(sum, text)?;
     g.tap("row", row)?;
     let position = g.state(POSITION, DType::I32, [batch])?;
-    let mut cache = transformer::declare_cache(
-        g,
-        "talker",
-        &c.transformer,
-        [s.batch, s.capacity],
-        (s.kv, BufferKind::Cache),
-    )?;
+    let mut cache =
+        transformer::declare_cache(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let (hidden, logits) = talker::read(g, c, row, (&mut cache, position), None, "layer")?;
     g.update(HIDDEN, hidden)?;
     let (position, number) = (g.increment(position, 1)?, g.increment(number, 1)?);

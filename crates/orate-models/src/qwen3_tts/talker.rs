@@ -16,7 +16,7 @@ use super::transformer;
 use crate::blocks::{Cache, Scope};
 use crate::decoding::ROWS;
 pub use crate::decoding::{LAST, POSITION};
-use orate_graph::{BufferKind, CacheFormat, DType, Graph, GraphError, Rows, Value};
+use orate_graph::{CacheFormat, DType, Graph, GraphError, Rows, Value};
 
 /// Output of the talker's last norm for the last row, `[B, 1, D]`.
 pub const HIDDEN: &str = "hidden";
@@ -41,13 +41,8 @@ pub struct CacheSizes {
 pub fn prefill(g: &mut Graph, c: &TalkerConfig, s: CacheSizes, time: usize) -> Result<(), GraphError> {
     let rows = g.input(ROWS, DType::F32, [s.batch, time, c.transformer.hidden_size])?;
     let position = g.state(POSITION, DType::I32, [s.batch])?;
-    let mut cache = transformer::declare_cache(
-        g,
-        "talker",
-        &c.transformer,
-        [s.batch, s.capacity],
-        (s.kv, BufferKind::Cache),
-    )?;
+    let mut cache =
+        transformer::declare_cache(g, "talker", &c.transformer, [s.batch, s.capacity], Some(s.kv))?;
     let last = g.input(LAST, DType::I32, [s.batch])?;
     let (hidden, logits) = read(g, c, rows, (&mut cache, position), Some(last), "prefill_layer")?;
     g.output(HIDDEN, hidden)?;

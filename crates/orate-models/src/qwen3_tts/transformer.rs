@@ -11,7 +11,7 @@
 
 use super::config::TransformerConfig;
 use crate::blocks::{Cache, Scope, gated_mlp};
-use orate_graph::{BufferKind, CacheFormat, Graph, GraphError, Rows, Value};
+use orate_graph::{CacheFormat, Graph, GraphError, Rows, Value};
 
 type Result<T> = std::result::Result<T, GraphError>;
 
@@ -21,7 +21,7 @@ pub fn declare_cache(
     name: &str,
     c: &TransformerConfig,
     [batch, capacity]: [usize; 2],
-    format: (CacheFormat, BufferKind),
+    format: Option<CacheFormat>,
 ) -> Result<Cache> {
     let shape = [batch, capacity, c.num_key_value_heads * c.head_dim];
     Cache::declare(g, name, c.num_hidden_layers, shape, format)
