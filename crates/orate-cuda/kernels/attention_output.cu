@@ -57,15 +57,6 @@ DEVICE float4 new_four(const Args& a, int b, int head) {
     return ((const float4*)(a.x[PART] + (size_t)b * a.stride[PART] + head * WIDTH))[threadIdx.x % 32];
 }
 
-// Writes 16 bytes to the shared memory of another block of the cluster, for the phase of its barrier.
-DEVICE void send(float* shared, u32 block, float4 v, u32 barrier) {
-    u32 here = (u32)__cvta_generic_to_shared(shared), there, its;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its) : "r"(barrier), "r"(block));
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];"
-                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(its) : "memory");
-}
-
 template <int CHANNELS_OF_CLUSTER>
 DEVICE void attend_and_multiply(const Args& a) {
     // Warps that share K, and their blocks of 16 of K.
@@ -252,7 +243,7 @@ DEVICE void attend_and_multiply(const Args& a) {
 #pragma unroll
         for (int j = 1; j < SIDES; j++)
             all = added(all, 1.0f, *(const float4*)(sums + (j * ROWS + r) * SUM_APART + 4 * four));
-        send(inbox + head * CHANNELS_OF_CLUSTER + 4 * four, r, all, barrier);
+        send(inbox + head * CHANNELS_OF_CLUSTER + 4 * four, barrier, r, all);
     }
     wait_for_phase(barrier, 0);
     if (!stores) return;

@@ -71,15 +71,6 @@ DEVICE void combine(const float* parts, int stride, int four, float& largest, fl
 // Tells the cluster that this block has started. Unlike `cluster_arrive` it does not wait for its writes.
 DEVICE void cluster_begin() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
-// Writes 16 bytes to the shared memory of another block, for a phase of its barrier.
-DEVICE void send(float* shared, u32 barrier, u32 block, float4 v) {
-    u32 here = (u32)__cvta_generic_to_shared(shared), there, its;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its) : "r"(barrier), "r"(block));
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];"
-                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(its) : "memory");
-}
-
 // Keys that some of the sixteen rows have in common.
 struct Common {
     int leader, count;

@@ -17,6 +17,15 @@ DEVICE void wait_for_phase(u32 barrier, u32 odd) {
                  :: "r"(barrier), "r"(odd) : "memory");
 }
 
+// Writes 16 bytes to the shared memory of another block of the cluster, for a phase of its barrier.
+DEVICE void send(float* shared, u32 barrier, u32 block, float4 v) {
+    u32 here = (u32)__cvta_generic_to_shared(shared), there, its;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its) : "r"(barrier), "r"(block));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];"
+                 :: "r"(there), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(its) : "memory");
+}
+
 // Describes a tensor of three dimensions, of which the hardware copies boxes.
 struct alignas(64) Tensor {
     u64 words[16];

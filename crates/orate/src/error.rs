@@ -54,7 +54,10 @@ pub enum Error {
     #[error("a voice `{name}` is kept already, in {}; remove it first, or replace it", path.display())]
     VoiceExists { name: String, path: PathBuf },
     /// The folder of kept voices cannot be read or written.
-    #[error("{}: {source}; kept voices are in the folder that ORATE_VOICE_FOLDER names, if it is set", path.display())]
+    #[error(
+        "{}: {source}; kept voices are in the folder that ORATE_VOICE_FOLDER names, if it is set",
+        path.display()
+    )]
     VoiceFolder { path: PathBuf, source: std::io::Error },
     /// No model was given and this build has none inside.
     #[error("{0}")]
